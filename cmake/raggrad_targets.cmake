@@ -1,0 +1,71 @@
+# The targets that the folders add to, and the functions they use for it.
+find_package(Threads REQUIRED)
+
+# Flags of everything we compile. -ffp-contract=off is part of the promise of exact results: with fused multiply-add,
+# aarch64 differs from TensorFlow by one unit in the last place.
+add_library(raggrad_flags INTERFACE)
+target_include_directories(raggrad_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_link_libraries(raggrad_flags INTERFACE Threads::Threads)
+target_compile_options(
+  raggrad_flags
+  INTERFACE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -ffp-contract=off>
+            $<$<BOOL:${RAGGRAD_WERROR}>:-Werror>)
+if(RAGGRAD_SANITIZE)
+  target_compile_options(raggrad_flags INTERFACE -fsanitize=${RAGGRAD_SANITIZE} -fno-sanitize-recover=all
+                                                 -fno-omit-frame-pointer -g)
+  target_link_options(raggrad_flags INTERFACE -fsanitize=${RAGGRAD_SANITIZE})
+endif()
+
+# The library's objects, compiled once for the static and the shared library.
+add_library(raggrad_objects OBJECT)
+target_link_libraries(raggrad_objects PRIVATE raggrad_flags)
+target_compile_definitions(raggrad_objects PRIVATE RAGGRAD_VERSION="${PROJECT_VERSION}")
+
+# One object library per instruction-set level (core/isa.h). Sources that raggrad_isa_sources() names are compiled for
+# each of them, with RAGGRAD_TARGET_ISA naming the level.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(RAGGRAD_ISA_LEVELS kX86V1 kX86V3 kX86V4)
+  set(RAGGRAD_MARCH_kX86V1 x86-64)
+  set(RAGGRAD_MARCH_kX86V3 x86-64-v3)
+  set(RAGGRAD_MARCH_kX86V4 x86-64-v4)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(RAGGRAD_ISA_LEVELS kArmV8)
+  set(RAGGRAD_MARCH_kArmV8 armv8-a)
+else()
+  message(FATAL_ERROR "raggrad is built for x86-64 and aarch64, not for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
+  add_library(raggrad_isa_${level} OBJECT)
+  target_link_libraries(raggrad_isa_${level} PRIVATE raggrad_flags)
+  target_compile_options(raggrad_isa_${level} PRIVATE -march=${RAGGRAD_MARCH_${level}} $<$<CONFIG:Release>:-O3>)
+  target_compile_definitions(raggrad_isa_${level} PRIVATE RAGGRAD_TARGET_ISA=raggrad::Isa::${level})
+  target_sources(raggrad_objects PRIVATE $<TARGET_OBJECTS:raggrad_isa_${level}>)
+endforeach()
+
+function(raggrad_sources)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_sources(raggrad_objects PRIVATE ${ARGN})
+endfunction()
+
+function(raggrad_isa_sources)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
+    target_sources(raggrad_isa_${level} PRIVATE ${ARGN})
+  endforeach()
+endfunction()
+
+# Headers that users include, installed under the path they have in the tree.
+function(raggrad_headers)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  install(FILES ${ARGN} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endfunction()
+
+# One GoogleTest program.
+function(raggrad_test source)
+  if(RAGGRAD_BUILD_TESTS)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
+endfunction()

@@ -1,0 +1,38 @@
+// Context: everything a call takes from its surroundings. Make one, change what you like, pass it on.
+//
+//   Context ctx;                       // heap, the process's pool, exact sums
+//   ctx.allocator = &my_arena;
+//   auto result = SparseSegmentMeanGradV2(grad, indices, segment_ids, dim0, ctx);
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "raggrad/core/allocator.h"
+#include "raggrad/core/isa.h"
+#include "raggrad/core/parallel.h"
+#include "raggrad/core/result.h"
+#include "raggrad/core/tensor.h"
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+// How floating-point sums are ordered. Both give the same bits on every run, for any number of threads.
+enum class Accumulation {
+  kSequential,  // in the order of the input, as TensorFlow on the CPU: bit-for-bit its results
+  kFast,        // a fixed tree: other bits, a smaller error bound, and room for parallel sums
+};
+
+struct Context {
+  Allocator* allocator = &DefaultAllocator();
+  Parallel* parallel = nullptr;              // null: DefaultParallel()
+  std::optional<Accumulation> accumulation;  // unset: kSequential on the CPU
+  std::optional<Isa> isa;                    // unset: RAGGRAD_ISA, or else the best the machine has
+
+  Parallel& executor() const noexcept { return parallel ? *parallel : DefaultParallel(); }
+};
+
+// An output of the given shape, uninitialised. `extra_bytes` more follow the elements (the characters of strings).
+// INVALID_ARGUMENT if the shape has too many elements, RESOURCE_EXHAUSTED if there is no memory.
+Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes = 0) noexcept;
+
+}  // namespace raggrad

@@ -1,0 +1,63 @@
+// How operators word their errors. Internal to the library.
+//
+//   return InvalidArgument(op, "Index ", v, " out of range [0, ", rows, ").", " [indices[", i, "]]");
+//
+// A message is "<operator>: <TensorFlow's text> [<argument>: expected ..., got ...]". TensorFlow's text is in it so
+// that code which looks for it keeps working; the bracket says what TensorFlow leaves out.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <string>
+#include <string_view>
+
+#include "raggrad/core/dtype.h"
+#include "raggrad/core/shape.h"
+#include "raggrad/core/status.h"
+
+namespace raggrad {
+
+inline void AppendText(std::string& text, std::string_view part) { text.append(part); }
+inline void AppendText(std::string& text, DType dtype) { text.append(DTypeName(dtype)); }
+template <std::integral I>
+void AppendText(std::string& text, I value) {
+  char digits[24];
+  text.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+inline void AppendText(std::string& text, const Shape& shape) {
+  text.push_back('[');
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i > 0) text.push_back(',');
+    AppendText(text, shape[i]);
+  }
+  text.push_back(']');
+}
+
+template <class... Parts>
+Status MakeError(Code code, const Parts&... parts) noexcept {
+  try {
+    std::string text;
+    (AppendText(text, parts), ...);
+    return {code, text};
+  } catch (const std::bad_alloc&) {
+    return {code, {}};
+  }
+}
+
+template <class... Parts>
+Status InvalidArgument(std::string_view op, const Parts&... parts) noexcept {
+  return MakeError(Code::kInvalidArgument, op, ": ", parts...);
+}
+
+template <class... Ts>
+Status CheckDType(std::string_view op, std::string_view argument, DType got, TypeList<Ts...> allowed) noexcept {
+  if (Contains(allowed, got)) return {};
+  try {
+    return InvalidArgument(op, argument, " has dtype ", got, ", which this operator does not have. [", argument,
+                           ": expected one of ", Names(allowed), "; got ", got, "]");
+  } catch (const std::bad_alloc&) {
+    return {Code::kInvalidArgument, {}};
+  }
+}
+
+}  // namespace raggrad

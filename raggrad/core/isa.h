@@ -1,0 +1,29 @@
+// The instruction-set levels that row loops are compiled for. The library picks one at run time.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "raggrad/core/result.h"
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+enum class Isa {
+  kX86V1 = 0,  // x86-64: SSE2
+  kX86V3 = 1,  // x86-64-v3: AVX2, F16C
+  kX86V4 = 2,  // x86-64-v4: AVX-512 F, BW, CD, DQ, VL
+  kArmV8 = 3,  // armv8-a: NEON
+};
+
+// "x86-64", "x86-64-v3", "x86-64-v4", "armv8-a"
+std::string_view IsaName(Isa isa) noexcept;
+
+// What this build has and this machine can run, best last.
+std::span<const Isa> AvailableIsas() noexcept;
+
+// The level that calls use: `requested`, or else the one RAGGRAD_ISA names, or else the best. INVALID_ARGUMENT if the
+// machine does not have it. The environment is read once.
+Result<Isa> ChooseIsa(const std::optional<Isa>& requested) noexcept;
+
+}  // namespace raggrad

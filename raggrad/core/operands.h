@@ -1,0 +1,61 @@
+// What every operator asks of its operands, whatever it computes. Internal to the library.
+//
+//   if (Status s = CheckOperands(op, {{"grad", grad}, {"indices", indices}}); !s.ok()) return s;
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/tensor_view.h"
+
+namespace raggrad {
+
+struct Operand {
+  std::string_view name;
+  const TensorView& view;
+};
+
+// Every operand is an array that can be read, and all are on one device. Comes after the checks of dtypes and before
+// those of ranks and dimensions, which may then trust the numbers they see.
+inline Status CheckOperands(std::string_view op, std::initializer_list<Operand> operands) noexcept {
+  for (const auto& [name, view] : operands) {
+    if (!view.shape.valid()) {
+      return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", name, "]");
+    }
+    const std::optional<int64_t> elements = view.shape.NumElements();
+    if (!elements) {
+      return InvalidArgument(op, "Shape ", view.shape, " results in overflow when computing number of elements [", name,
+                             ": expected dimensions whose product is in [0, 2^63)]");
+    }
+    if (*elements > 0 && view.data == nullptr) {
+      return InvalidArgument(op, "an operand has no data [", name, ": expected ", *elements,
+                             " elements, got a null pointer]");
+    }
+    if (const Device first = operands.begin()->view.device; view.device != first) {
+      return InvalidArgument(op, "operands are on different devices [", name, ": expected that of ",
+                             operands.begin()->name, " (DLPack device type ", static_cast<int32_t>(first), "), got ",
+                             static_cast<int32_t>(view.device), "]");
+    }
+  }
+  return {};
+}
+
+// The same for an operand that is always in host memory, wherever the others are.
+inline Status CheckHostOperand(std::string_view op, const Operand& operand) noexcept {
+  if (Status s = CheckOperands(op, {operand}); !s.ok()) return s;
+  if (operand.view.device == Device::kCpu) return {};
+  return InvalidArgument(op, "an operand is on the wrong device [", operand.name,
+                         ": expected host memory, got DLPack device type ", static_cast<int32_t>(operand.view.device),
+                         "]");
+}
+
+// The answer of an operator that has no kernels for the device its operands are on.
+inline Status NoKernelForDevice(std::string_view op, Device device) noexcept {
+  return MakeError(Code::kUnimplemented, op,
+                   ": there are no kernels for this device [expected operands in host memory, ",
+                   "got DLPack device type ", static_cast<int32_t>(device), "]");
+}
+
+}  // namespace raggrad

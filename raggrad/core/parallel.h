@@ -1,0 +1,47 @@
+// Parallel: the one thing the library asks of a thread pool.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+// A reference to a callable `void(int64_t)`: two pointers, no allocation. The callable must outlive it.
+class TaskRef {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, TaskRef>) TaskRef(const F& f)
+  noexcept  // NOLINT: implicit, so that a lambda can be passed
+      : object_(&f), call_([](const void* object, int64_t task) { (*static_cast<const F*>(object))(task); }) {}
+
+  void operator()(int64_t task) const { call_(object_, task); }
+
+ private:
+  const void* object_;
+  void (*call_)(const void*, int64_t);
+};
+
+class Parallel {
+ public:
+  virtual ~Parallel() = default;
+
+  // How many tasks can really run at the same time. Operators cut their work by this; results do not depend on it.
+  virtual int num_workers() const noexcept = 0;
+
+  // Calls body(t) once for every t in [0, tasks), in any order, on any threads, and returns when all are done.
+  // Tasks never throw and never wait for each other.
+  virtual void Run(int64_t tasks, TaskRef body) noexcept = 0;
+};
+
+// Runs everything on the calling thread.
+Parallel& SerialParallel() noexcept;
+
+// A pool of `workers` threads, the caller of Run counted in. If threads cannot be started it has fewer. A Run while
+// another one is in progress, or in a child after fork(), happens on the calling thread.
+std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept;
+
+// The process's pool: made on first use, as wide as RAGGRAD_NUM_THREADS or else the machine says.
+Parallel& DefaultParallel() noexcept;
+
+}  // namespace raggrad

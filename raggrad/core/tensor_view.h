@@ -1,0 +1,43 @@
+// TensorView: somebody else's dense, row-major array. Cheap to copy; owns nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "raggrad/core/dtype.h"
+#include "raggrad/core/shape.h"
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+enum class Device : int32_t { kCpu = 1, kCuda = 2 };  // DLPack's numbers
+
+struct TensorView {
+  const void* data = nullptr;  // may be null if there are no elements
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  Device device = Device::kCpu;
+
+  template <class T>
+  static TensorView Of(const T* data, Shape shape) noexcept {
+    return {data, kDTypeOf<T>, std::move(shape), Device::kCpu};
+  }
+  template <class T>
+  static TensorView Vector(std::span<const T> values) noexcept {
+    return Of(values.data(), Shape{static_cast<int64_t>(values.size())});
+  }
+  // The value must live as long as the view: fine for a temporary inside a call's argument list.
+  template <class T>
+  static TensorView Scalar(const T& value) noexcept {
+    return Of(&value, Shape{});
+  }
+
+  int rank() const noexcept { return shape.rank(); }
+  int64_t dim(int i) const noexcept { return shape[i]; }
+  template <class T>
+  const T* As() const noexcept {
+    return static_cast<const T*>(data);
+  }
+};
+
+}  // namespace raggrad

@@ -1,0 +1,10 @@
+// The version of the library a program runs with, which need not be the one it was compiled with.
+#pragma once
+
+#include <string_view>
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+std::string_view Version() noexcept;  // "major.minor.patch"
+
+}  // namespace raggrad
