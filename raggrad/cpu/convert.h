@@ -1,0 +1,96 @@
+// half and bfloat16 to float and back, to nearest even, NaN staying NaN.
+//
+// Convert<I> is for code that is compiled once per instruction-set level I (the template argument keeps the levels'
+// copies apart, see cmake/raggrad_targets.cmake); BaselineConvert for all other code. Only compiler builtins are used:
+// a helper from the standard library could be emitted here with AVX-512 code and then be linked in for everybody.
+#pragma once
+
+#include <cstdint>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "raggrad/core/dtype.h"
+#include "raggrad/core/isa.h"
+
+namespace raggrad::cpu {
+
+#if defined(__x86_64__)
+inline constexpr Isa kBaselineIsa = Isa::kX86V1;
+#else
+inline constexpr Isa kBaselineIsa = Isa::kArmV8;
+#endif
+
+template <Isa I>
+struct Convert {
+  static float Widen(BFloat16 x) noexcept { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+
+  static BFloat16 NarrowToBFloat16(float x) noexcept {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    const uint32_t quiet_nan = bits | 0x400000;
+    return {static_cast<uint16_t>(((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded) >> 16)};
+  }
+
+#if defined(__aarch64__)
+  static float Widen(Half x) noexcept { return static_cast<float>(__builtin_bit_cast(__fp16, x.bits)); }
+  static Half NarrowToHalf(float x) noexcept { return {__builtin_bit_cast(uint16_t, static_cast<__fp16>(x))}; }
+#else
+  static float Widen(Half x) noexcept {
+    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16;
+    const uint32_t magnitude = x.bits & 0x7fff;
+    uint32_t bits = (magnitude << 13) + (uint32_t{127 - 15} << 23);
+    if (magnitude >= 0x7c00) {
+      bits = 0x7f800000 | (magnitude << 13) | (magnitude > 0x7c00 ? 0x400000U : 0U);
+    } else if (magnitude < 0x0400) {
+      bits = __builtin_bit_cast(uint32_t, static_cast<float>(magnitude) * 0x1p-24F);
+    }
+    return __builtin_bit_cast(float, bits | sign);
+  }
+
+  static Half NarrowToHalf(float x) noexcept {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+    const uint32_t magnitude = bits & 0x7fffffff;
+    uint32_t half;
+    if (magnitude >= 0x47800000) {  // 2^16 and above, infinity, NaN
+      half = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+    } else if (magnitude >= 0x38800000) {  // 2^-14 and above; what rounds up to 2^16 becomes infinity by the carry
+      half = (magnitude - (uint32_t{127 - 15} << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    } else {  // half's subnormals: the unit in the last place of 0.5f is theirs, so the addition rounds
+      half = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, magnitude) + 0.5F) - 0x3f000000;
+    }
+    return {static_cast<uint16_t>(half | ((bits >> 16) & 0x8000))};
+  }
+#endif
+
+  // Rows. The loops over bfloat16 vectorise by themselves, those over half only on aarch64: x86 wants F16C by hand.
+  static void WidenRow(const BFloat16* in, float* out, int64_t n) noexcept {
+    for (int64_t i = 0; i < n; ++i) out[i] = Widen(in[i]);
+  }
+  static void NarrowRow(const float* in, BFloat16* out, int64_t n) noexcept {
+    for (int64_t i = 0; i < n; ++i) out[i] = NarrowToBFloat16(in[i]);
+  }
+  static void WidenRow(const Half* in, float* out, int64_t n) noexcept {
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+      _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+    }
+#endif
+    for (; i < n; ++i) out[i] = Widen(in[i]);
+  }
+  static void NarrowRow(const float* in, Half* out, int64_t n) noexcept {
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+    for (; i < n; ++i) out[i] = NarrowToHalf(in[i]);
+  }
+};
+
+using BaselineConvert = Convert<kBaselineIsa>;
+
+}  // namespace raggrad::cpu
