@@ -1,0 +1,190 @@
+#include "raggrad/ops/sparse_segment/plan.h"
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/radix_sort.h"
+
+namespace raggrad::sparse_segment {
+namespace {
+
+using ::raggrad::cpu::Chunks;
+using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::SplitEvenly;
+
+constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
+
+template <class Int>
+bool InRange(Int value, int64_t limit) noexcept {
+  return static_cast<uint64_t>(static_cast<int64_t>(value)) < static_cast<uint64_t>(limit);
+}
+
+// The fault that a serial check in TensorFlow's order meets first. Only called when there is one.
+template <class Idx, class Seg>
+Status FirstFault(const Problem& p) noexcept {
+  const Idx* indices = p.indices.As<Idx>();
+  const Seg* segment_ids = p.segment_ids.As<Seg>();
+  const auto bad_index = [&](int64_t i) {
+    return InvalidArgument(p.op, "Index ", indices[i], " out of range [0, ", p.dim0, "). [indices[", i, "]]");
+  };
+  const auto bad_segment = [&](int64_t i) {
+    return InvalidArgument(p.op, "Segment id ", segment_ids[i], " out of range [0, ", p.segments(), "). [segment_ids[",
+                           i, "]]");
+  };
+  if (p.segments_first) {
+    for (int64_t i = 0; i < p.n(); ++i) {
+      if (!InRange(segment_ids[i], p.segments())) return bad_segment(i);
+    }
+  }
+  for (int64_t i = 0; i < p.n(); ++i) {
+    if (!InRange(indices[i], p.dim0)) return bad_index(i);
+    if (!InRange(segment_ids[i], p.segments())) return bad_segment(i);
+  }
+  return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
+}
+
+// Adds to counts[segment] without races when several chunks count at the same time. Whole numbers below 2^53 add
+// exactly, so the order does not matter.
+void AddCount(double& count, double more, bool shared) noexcept {
+  if (shared) {
+    std::atomic_ref(count).fetch_add(more, std::memory_order_relaxed);
+  } else {
+    count += more;
+  }
+}
+
+struct Packed {
+  bool sorted;  // by row already
+};
+
+// One pass over the ids: checks them, counts the segments (if counts is not null), writes the contributions in order.
+template <class Idx, class Seg, class C>
+Result<Packed> Pack(const Problem& p, Parallel& parallel, C* contributions, double* counts) noexcept {
+  const Idx* indices = p.indices.As<Idx>();
+  const Seg* segment_ids = p.segment_ids.As<Seg>();
+  const Chunks chunks = SplitEvenly(parallel, p.n(), kGrain);
+  std::atomic<bool> fault = false;
+  std::atomic<bool> unsorted = false;
+  ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    bool ascending = true;
+    int64_t run_start = begin;  // segment ids mostly come in runs: one addition to memory for each
+    for (int64_t i = begin; i < end; ++i) {
+      if (!InRange(indices[i], p.dim0) || !InRange(segment_ids[i], p.segments())) {
+        fault.store(true, std::memory_order_relaxed);
+        return;
+      }
+      contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
+      ascending &= i == 0 || indices[i - 1] <= indices[i];
+      if (counts != nullptr && (i + 1 == end || segment_ids[i + 1] != segment_ids[i])) {
+        AddCount(counts[segment_ids[i]], static_cast<double>(i + 1 - run_start), chunks.count > 1);
+        run_start = i + 1;
+      }
+    }
+    if (!ascending) unsorted.store(true, std::memory_order_relaxed);
+  });
+  if (fault) return FirstFault<Idx, Seg>(p);
+  return Packed{!unsorted};
+}
+
+template <class Seg>
+Status CheckLastSegment(const Problem& p) noexcept {
+  const Seg last = p.segment_ids.As<Seg>()[p.n() - 1];
+  if (static_cast<int64_t>(last) < p.segments()) return {};
+  return InvalidArgument(p.op, "Invalid number of segments [segment_ids[", p.n() - 1, "]: expected less than ",
+                         p.segments(), ", the rows of grad, got ", last, "]");
+}
+
+template <class C>
+Result<Packed> PackAnyType(const Problem& p, Parallel& parallel, C* contributions, double* counts) noexcept {
+  return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() -> Result<Packed> {
+    return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> Result<Packed> {
+      if (Status s = CheckLastSegment<Seg>(p); !s.ok()) return s;
+      return Pack<Idx, Seg>(p, parallel, contributions, counts);
+    });
+  });
+}
+
+void CountsToScales(SegmentCombiner combiner, Parallel& parallel, int64_t segments, double* counts) noexcept {
+  ForEachChunk(parallel, SplitEvenly(parallel, segments, kGrain), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      const double count = std::max(counts[s], 1.0);
+      counts[s] = 1.0 / (combiner == SegmentCombiner::kMean ? count : std::sqrt(count));
+    }
+  });
+}
+
+// Where the runs of equal rows begin, in two passes: count per chunk, then write.
+template <class C>
+Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
+  Parallel& parallel = ctx.executor();
+  const Chunks chunks = SplitEvenly(parallel, n, kGrain);
+  const C* contributions = plan.contributions.data();
+  const auto starts_row = [&](int64_t i) { return i == 0 || contributions[i - 1].row != contributions[i].row; };
+
+  Result<Scratch<int64_t>> first_row = Scratch<int64_t>::Make(ctx, chunks.count);
+  if (!first_row.ok()) return first_row.status();
+  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+    int64_t count = 0;
+    for (int64_t i = begin; i < end; ++i) count += starts_row(i) ? 1 : 0;
+    (*first_row)[chunk] = count;
+  });
+  for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+    plan.rows += std::exchange((*first_row)[chunk], plan.rows);
+  }
+
+  Result<Scratch<int64_t>> row_starts = Scratch<int64_t>::Make(ctx, plan.rows + 1);
+  if (!row_starts.ok()) return row_starts.status();
+  plan.row_starts = *std::move(row_starts);
+  plan.row_starts[plan.rows] = n;
+  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+    int64_t row = (*first_row)[chunk];
+    for (int64_t i = begin; i < end; ++i) {
+      if (starts_row(i)) plan.row_starts[row++] = i;
+    }
+  });
+  return {};
+}
+
+}  // namespace
+
+template <class C>
+Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept {
+  Parallel& parallel = ctx.executor();
+  Plan<C> plan;
+
+  const bool scaled = problem.combiner != SegmentCombiner::kSum && problem.width > 0;
+  if (scaled) {
+    Result<Scratch<double>> scales = Scratch<double>::Make(ctx, problem.segments());
+    if (!scales.ok()) return scales.status();
+    plan.scales = *std::move(scales);
+    ForEachChunk(parallel, SplitEvenly(parallel, problem.segments(), kGrain),
+                 [&](int64_t, int64_t begin, int64_t end) { std::fill_n(&plan.scales[begin], end - begin, 0.0); });
+  }
+
+  Result<Scratch<C>> packed_in = Scratch<C>::Make(ctx, problem.n());
+  if (!packed_in.ok()) return packed_in.status();
+  plan.contributions = *std::move(packed_in);
+  const Result<Packed> packed = PackAnyType(problem, parallel, plan.contributions.data(), plan.scales.data());
+  if (!packed.ok()) return packed.status();
+  if (scaled) CountsToScales(problem.combiner, parallel, problem.segments(), plan.scales.data());
+
+  if (!packed->sorted) {
+    Result<Scratch<C>> spare = Scratch<C>::Make(ctx, problem.n());
+    if (!spare.ok()) return spare.status();
+    const int key_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(problem.dim0 - 1)));
+    const Result<C*> sorted = ::raggrad::cpu::RadixSort(ctx, plan.contributions.data(), spare->data(), problem.n(),
+                                                        key_bits, [](const C& c) { return c.row; });
+    if (!sorted.ok()) return sorted.status();
+    if (*sorted == spare->data()) std::swap(plan.contributions, *spare);
+  }
+  if (Status s = FindRows(ctx, problem.n(), plan); !s.ok()) return s;
+  return plan;
+}
+
+template Result<Plan<Contribution>> MakePlan(const Problem&, const Context&) noexcept;
+template Result<Plan<WideContribution>> MakePlan(const Problem&, const Context&) noexcept;
+
+}  // namespace raggrad::sparse_segment

@@ -1,0 +1,23 @@
+// Everything about a gradient that depends only on indices and segment ids: checked, sorted by row, counted.
+#pragma once
+
+#include "raggrad/core/scratch.h"
+#include "raggrad/ops/sparse_segment/contribution.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+
+namespace raggrad::sparse_segment {
+
+template <class C>  // Contribution or WideContribution
+struct Plan {
+  Scratch<C> contributions;     // sorted by row; within a row in the order of the input
+  Scratch<int64_t> row_starts;  // where each unique row's contributions begin; one more entry, the end
+  int64_t rows = 0;             // unique rows
+  Scratch<double> scales;       // per segment; empty for Sum
+};
+
+// Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment (Mean and SqrtN), the radix sort's
+// counters. n, dim0 > 0.
+template <class C>
+Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept;
+
+}  // namespace raggrad::sparse_segment

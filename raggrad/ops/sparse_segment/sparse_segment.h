@@ -1,0 +1,80 @@
+// Gradients of SparseSegmentSum, -Mean and -SqrtN: pooled embeddings, run backwards.
+//
+// The forward pools rows of a table: out[s] = combine(data[indices[i]] for all i with segment_ids[i] == s). Its
+// gradient sends row segment_ids[i] of `grad`, scaled, to row indices[i]:
+//
+//   row(r) = sum over i with indices[i] == r, in the order of i, of grad[segment_ids[i]] * scale(segment_ids[i])
+//
+//   scale(s) = 1                       Sum
+//            = 1 / count(s)            Mean     count(s): how often s occurs in segment_ids
+//            = 1 / sqrt(count(s))      SqrtN    (computed in double, rounded once)
+//
+// half and bfloat16 are summed in float32 and rounded once. Products are rounded before they are added; float32 and
+// float64 subnormals are flushed to zero, as TensorFlow does. The bits do not depend on threads or instruction set.
+// With Accumulation::kFast the sum of a row is a fixed tree: runs of 64 contributions left to right, then pairwise.
+//
+// Shapes and types:
+//   grad         [segments, inner...]   half, bfloat16, float32, float64; at least rank 1
+//   indices      [n]                    int32 or int64, in [0, dim0), any order, repeats allowed
+//   segment_ids  [n]                    int32 or int64, in [0, segments), any order
+//   dim0         []                     int32: rows of the table. Always in host memory.
+//
+// n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and then indices and segment_ids are not looked at.
+//
+// Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique index, 8 per segment (Mean
+// and SqrtN only), and a few KiB per worker. Nothing of size dim0.
+//
+// Errors: README.md beside this file has the table. Nothing is written on failure.
+#pragma once
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/result.h"
+#include "raggrad/core/tensor.h"
+#include "raggrad/core/tensor_view.h"
+
+namespace [[gnu::visibility("default")]] raggrad {
+
+enum class SegmentCombiner { kSum, kMean, kSqrtN };
+
+struct SparseSegmentGradV2Output {
+  Tensor output;                 // [unique, inner...]: only the rows that some index names
+  Tensor sorted_unique_indices;  // [unique]: their numbers, ascending, in the type of `indices`
+};
+
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+                                                      const TensorView& indices, const TensorView& segment_ids,
+                                                      const TensorView& dense_output_dim0,
+                                                      const Context& ctx = {}) noexcept;
+
+// The same rows in their places in a dense [output_dim0, inner...]; the others are +0.
+Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                                 const TensorView& segment_ids, const TensorView& output_dim0,
+                                 const Context& ctx = {}) noexcept;
+
+// TensorFlow's names.
+inline auto SparseSegmentSumGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                   const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGradV2(SegmentCombiner::kSum, grad, indices, segment_ids, dense_output_dim0, ctx);
+}
+inline auto SparseSegmentMeanGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                    const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGradV2(SegmentCombiner::kMean, grad, indices, segment_ids, dense_output_dim0, ctx);
+}
+inline auto SparseSegmentSqrtNGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                     const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGradV2(SegmentCombiner::kSqrtN, grad, indices, segment_ids, dense_output_dim0, ctx);
+}
+inline auto SparseSegmentSumGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                 const TensorView& output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGrad(SegmentCombiner::kSum, grad, indices, segment_ids, output_dim0, ctx);
+}
+inline auto SparseSegmentMeanGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                  const TensorView& output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGrad(SegmentCombiner::kMean, grad, indices, segment_ids, output_dim0, ctx);
+}
+inline auto SparseSegmentSqrtNGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+                                   const TensorView& output_dim0, const Context& ctx = {}) noexcept {
+  return SparseSegmentGrad(SegmentCombiner::kSqrtN, grad, indices, segment_ids, output_dim0, ctx);
+}
+
+}  // namespace raggrad
