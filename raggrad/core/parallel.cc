@@ -1,7 +1,5 @@
 #include "raggrad/core/parallel.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -15,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "raggrad/core/fork.h"
+
 namespace raggrad {
 namespace {
 
@@ -25,15 +25,6 @@ class Serial final : public Parallel {
     for (int64_t task = 0; task < tasks; ++task) body(task);
   }
 };
-
-// Counts forks, so that a pool knows in the child that its threads have stayed behind in the parent.
-std::atomic<int> fork_generation{0};
-
-int ForkGeneration() noexcept {
-  static const int installed = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
-  static_cast<void>(installed);
-  return fork_generation.load(std::memory_order_relaxed);
-}
 
 class ThreadPool final : public Parallel {
  public:
@@ -86,7 +77,7 @@ class ThreadPool final : public Parallel {
   }
 
  private:
-  bool Forked() const noexcept { return generation_ != fork_generation.load(std::memory_order_relaxed); }
+  bool Forked() const noexcept { return generation_ != ForkGeneration(); }
 
   void TakeTasks(TaskRef body, int64_t tasks) noexcept {
     for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks;
