@@ -1,0 +1,1 @@
+"""Golden cases: what TensorFlow answers to given inputs, and the tools that record it."""

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Records the golden files: runs every directed case and some random ones through TensorFlow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from goldens import crashes, tf_runner  # noqa: E402
+from goldens.cases import OPERATORS, directed_cases, random_case  # noqa: E402
+from goldens.encoding import rng_for  # noqa: E402
+
+try:
+    from tqdm import tqdm
+except ImportError:
+    def tqdm(cases: Iterable[Any], desc: str) -> Iterable[Any]:
+        print(desc, file=sys.stderr)
+        return cases
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RANDOM_CASES = 120
+RANDOM_ELEMENTS = 300  # keeps a random case near one kilobyte
+
+
+def cases_of(op: str) -> Iterator[dict[str, Any]]:
+    yield from directed_cases(op)
+    for number in range(RANDOM_CASES):
+        label = f"random-{number:03}"
+        yield random_case(rng_for(op, label), op, RANDOM_ELEMENTS) | {"name": f"{op}/{label}"}
+
+
+def record(case: dict[str, Any]) -> dict[str, Any]:
+    """The case with TensorFlow's answer, which must come out the same twice."""
+    answer = tf_runner.run(case)
+    if answer != tf_runner.run(case):
+        raise SystemExit(f"{case['name']}: TensorFlow gives two answers; not a golden case")
+    note = case.pop("note")
+    return {**case, **answer, "note": note}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "goldens",
+                        help="folder for the .jsonl files (default: %(default)s)")
+    parser.add_argument("--op", action="append", choices=list(OPERATORS),
+                        help="record only this operator (may be repeated)")
+    arguments = parser.parse_args()
+
+    tf_runner.prepare()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for op in arguments.op or OPERATORS:
+        with open(arguments.output / f"{op}.jsonl", "w") as file:
+            for case in tqdm(list(cases_of(op)), desc=op):
+                file.write(json.dumps(record(case), separators=(",", ":")) + "\n")
+    crashes.write(arguments.output / "crashes.jsonl")
+
+
+if __name__ == "__main__":
+    main()

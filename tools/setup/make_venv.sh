@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes a virtual environment:
+#
+#   tools/setup/make_venv.sh build/venv
+#
+# If the system's CMake is older than this project needs, a newer one is put into the environment.
+set -euo pipefail
+
+folder=$1
+python=${PYTHON:-python3}
+oldest_cmake=3.25
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+  echo "make_venv: $python is older than 3.10; name a newer one: make PYTHON=python3.12 ..." >&2
+  exit 1
+fi
+PYTHON=$python "$(dirname "$0")/system_packages.sh" python3-venv python3-dev
+
+rm -rf "$folder"
+"$python" -m venv "$folder"
+
+cmake=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p') || cmake=none
+if [ "$(printf '%s\n' "$oldest_cmake" "$cmake" | sort -V | head -n 1)" != "$oldest_cmake" ] || [ "$cmake" = none ]; then
+  echo "make_venv: CMake here: $cmake; installing a newer one into $folder"
+  "$folder/bin/pip" install --quiet "cmake>=$oldest_cmake"
+fi
