@@ -39,7 +39,7 @@ foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
   target_link_libraries(raggrad_isa_${level} PRIVATE raggrad_flags)
   target_compile_options(raggrad_isa_${level} PRIVATE -march=${RAGGRAD_MARCH_${level}} $<$<CONFIG:Release>:-O3>)
   target_compile_definitions(raggrad_isa_${level} PRIVATE RAGGRAD_TARGET_ISA=raggrad::Isa::${level})
-  target_sources(raggrad_objects PRIVATE $<TARGET_OBJECTS:raggrad_isa_${level}>)
+  list(APPEND RAGGRAD_ISA_OBJECTS $<TARGET_OBJECTS:raggrad_isa_${level}>)
 endforeach()
 
 function(raggrad_sources)

@@ -6,7 +6,8 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/shape.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 // What an operator knows about an output when it asks for its memory.
 struct OutputSpec {
@@ -37,3 +38,4 @@ class Allocator {
 Allocator& DefaultAllocator() noexcept;
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -14,7 +14,8 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 // How floating-point sums are ordered. Both give the same bits on every run, for any number of threads.
 enum class Accumulation {
@@ -36,3 +37,4 @@ struct Context {
 Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes = 0) noexcept;
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -13,7 +13,8 @@
 
 #include "raggrad/core/status.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 enum class DType : int32_t {
   kInvalid = 0,
@@ -155,3 +156,4 @@ auto Visit(TypeList<T, Rest...>, DType dtype, F&& f) -> decltype(f.template oper
 }
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -1,6 +1,9 @@
 #include "raggrad/core/isa.h"
 
 #include <cstdlib>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "raggrad/core/error_text.h"
 
@@ -10,13 +13,19 @@ namespace {
 #if defined(__x86_64__)
 constexpr Isa kBuilt[] = {Isa::kX86V1, Isa::kX86V3, Isa::kX86V4};
 
+// clang 14's __builtin_cpu_supports does not know it.
+bool HasF16c() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 bool Supported(Isa isa) noexcept {
   switch (isa) {
     case Isa::kX86V1:
       return true;
     case Isa::kX86V3:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-             __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+             __builtin_cpu_supports("bmi2") && HasF16c();
     case Isa::kX86V4:
       return Supported(Isa::kX86V3) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

@@ -7,7 +7,8 @@
 
 #include "raggrad/core/result.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 enum class Isa {
   kX86V1 = 0,  // x86-64: SSE2
@@ -27,3 +28,4 @@ std::span<const Isa> AvailableIsas() noexcept;
 Result<Isa> ChooseIsa(const std::optional<Isa>& requested) noexcept;
 
 }  // namespace raggrad
+#pragma GCC visibility pop

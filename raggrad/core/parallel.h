@@ -5,7 +5,8 @@
 #include <memory>
 #include <type_traits>
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 // A reference to a callable `void(int64_t)`: two pointers, no allocation. The callable must outlive it.
 class TaskRef {
@@ -45,3 +46,4 @@ std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept;
 Parallel& DefaultParallel() noexcept;
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -7,7 +7,8 @@
 
 #include "raggrad/core/tensor_view.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 struct RaggedView {
   std::span<const TensorView> nested_splits;
@@ -20,3 +21,4 @@ struct VariantArrayView {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

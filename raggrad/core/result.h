@@ -6,7 +6,8 @@
 
 #include "raggrad/core/status.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 template <class T>
 class [[nodiscard]] Result {
@@ -32,3 +33,4 @@ class [[nodiscard]] Result {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -12,7 +12,8 @@
 #include <optional>
 #include <span>
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 class Shape {
  public:
@@ -52,3 +53,4 @@ class Shape {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

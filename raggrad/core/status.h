@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 
-namespace [[gnu::visibility("default")]] raggrad {
+// In all installed headers: what they declare is exported from the shared library, and nothing else is.
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 enum class Code : int {
   kOk = 0,
@@ -43,3 +45,4 @@ class [[nodiscard]] Status {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -7,7 +7,8 @@
 #include "raggrad/core/allocator.h"
 #include "raggrad/core/tensor_view.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 class Tensor {
  public:
@@ -54,3 +55,4 @@ class Tensor {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -8,7 +8,8 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/shape.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 enum class Device : int32_t { kCpu = 1, kCuda = 2 };  // DLPack's numbers
 
@@ -41,3 +42,4 @@ struct TensorView {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop

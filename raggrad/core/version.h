@@ -3,8 +3,10 @@
 
 #include <string_view>
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 std::string_view Version() noexcept;  // "major.minor.patch"
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -160,8 +160,9 @@ Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept {
     Result<Scratch<double>> scales = Scratch<double>::Make(ctx, problem.segments());
     if (!scales.ok()) return scales.status();
     plan.scales = *std::move(scales);
-    ForEachChunk(parallel, SplitEvenly(parallel, problem.segments(), kGrain),
-                 [&](int64_t, int64_t begin, int64_t end) { std::fill_n(&plan.scales[begin], end - begin, 0.0); });
+    ForEachChunk(parallel, SplitEvenly(parallel, problem.segments(), kGrain), [&](int64_t, int64_t begin, int64_t end) {
+      std::fill_n(plan.scales.data() + begin, end - begin, 0.0);
+    });
   }
 
   Result<Scratch<C>> packed_in = Scratch<C>::Make(ctx, problem.n());

@@ -1,6 +1,7 @@
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/operands.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 
 namespace raggrad {
@@ -31,14 +32,15 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
   if (Status s = CheckDType(names.op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(names.op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(names.op, names.dim0, dim0.dtype, TypeList<int32_t>{}); !s.ok()) return s;
-  for (const TensorView* input : {&grad, &indices, &segment_ids, &dim0}) {
-    if (!input->shape.valid()) return MakeError(Code::kResourceExhausted, names.op, ": no memory for a shape");
-  }
   if (indices.device != grad.device || segment_ids.device != grad.device) {
     return InvalidArgument(names.op, "grad, indices and segment_ids must be on the same device.");
   }
   if (dim0.device != Device::kCpu) return InvalidArgument(names.op, names.dim0, " must be in host memory.");
-  return {};
+  if (Status s = CheckOperands(names.op, {{"grad", grad}, {"indices", indices}, {"segment_ids", segment_ids}});
+      !s.ok()) {
+    return s;
+  }
+  return CheckHostOperand(names.op, {names.dim0, dim0});
 }
 
 // In TensorFlow's order: the first fault decides which error it is.

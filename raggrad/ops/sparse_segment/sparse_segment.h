@@ -32,7 +32,8 @@
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 
-namespace [[gnu::visibility("default")]] raggrad {
+#pragma GCC visibility push(default)
+namespace raggrad {
 
 enum class SegmentCombiner { kSum, kMean, kSqrtN };
 
@@ -78,3 +79,4 @@ inline auto SparseSegmentSqrtNGrad(const TensorView& grad, const TensorView& ind
 }
 
 }  // namespace raggrad
+#pragma GCC visibility pop
