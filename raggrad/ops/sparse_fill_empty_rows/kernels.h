@@ -1,0 +1,27 @@
+// What the checks hand to a backend. Internal to the family.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+
+namespace raggrad::sparse_fill_empty_rows {
+
+// Operands whose shapes and types have been checked; the numbers in the map have not. Only Check() in
+// sparse_fill_empty_rows.cc makes one.
+struct Problem {
+  std::string_view op;                         // for messages
+  std::span<const int64_t> reverse_index_map;  // [n]
+  TensorView grad_values;                      // [n_full], one of NumberTypes
+
+  int64_t n() const noexcept { return static_cast<int64_t>(reverse_index_map.size()); }
+  int64_t n_full() const noexcept { return grad_values.dim(0); }
+};
+
+namespace cpu {
+Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
+}  // namespace cpu
+
+}  // namespace raggrad::sparse_fill_empty_rows

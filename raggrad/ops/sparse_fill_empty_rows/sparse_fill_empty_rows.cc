@@ -1,0 +1,52 @@
+#include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/operands.h"
+#include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
+
+namespace raggrad {
+namespace sparse_fill_empty_rows {
+namespace {
+
+Status CheckVector(std::string_view op, std::string_view argument, const TensorView& view) noexcept {
+  if (view.rank() == 1) return {};
+  return InvalidArgument(op, argument, " must be a vector, saw: ", view.shape, " [", argument,
+                         ": expected rank 1, got rank ", view.rank(), "]");
+}
+
+// In TensorFlow's order: the first fault decides which error it is.
+Result<Problem> Check(std::string_view op, const TensorView& reverse_index_map,
+                      const TensorView& grad_values) noexcept {
+  constexpr std::string_view kMap = "reverse_index_map";
+  constexpr std::string_view kGrad = "grad_values";
+  if (Status s = CheckDType(op, kMap, reverse_index_map.dtype, TypeList<int64_t>{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, kGrad, grad_values.dtype, NumberTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{kMap, reverse_index_map}, {kGrad, grad_values}}); !s.ok()) return s;
+  if (Status s = CheckVector(op, kMap, reverse_index_map); !s.ok()) return s;
+  if (Status s = CheckVector(op, kGrad, grad_values); !s.ok()) return s;
+  const std::span map(reverse_index_map.As<int64_t>(), static_cast<size_t>(reverse_index_map.dim(0)));
+  return Problem{op, map, grad_values};
+}
+
+Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reverse_index_map,
+                                     const TensorView& grad_values, const Context& ctx) noexcept {
+  const Result<Problem> problem = Check(op, reverse_index_map, grad_values);
+  if (!problem.ok()) return problem.status();
+  if (grad_values.device == Device::kCpu) return cpu::Grad(*problem, ctx);
+  return NoKernelForDevice(op, grad_values.device);
+}
+
+}  // namespace
+}  // namespace sparse_fill_empty_rows
+
+Result<FillEmptyRowsGradOutput> SparseFillEmptyRowsGrad(const TensorView& reverse_index_map,
+                                                        const TensorView& grad_values, const Context& ctx) noexcept {
+  return sparse_fill_empty_rows::Grad("SparseFillEmptyRowsGrad", reverse_index_map, grad_values, ctx);
+}
+
+Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& reverse_index_map,
+                                                        const TensorView& grad_values, const Context& ctx) noexcept {
+  return sparse_fill_empty_rows::Grad("RaggedFillEmptyRowsGrad", reverse_index_map, grad_values, ctx);
+}
+
+}  // namespace raggrad
