@@ -1,0 +1,209 @@
+// Host side and loops of the CPU backend.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "raggrad/core/scratch.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/sparse_slice/kernels.h"
+
+namespace raggrad::sparse_slice::cpu {
+namespace {
+
+using ::raggrad::cpu::Chunks;
+using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::SplitEvenly;
+
+constexpr int64_t kGrain = 8192;  // rows that pay for a thread: some 10 us of work
+constexpr int64_t kChunksPerWorker = 4;
+constexpr int64_t kLongestRun = 1024;  // of equal rows that the start of a chunk moves over
+static_assert(kLongestRun < kGrain, "or chunks could end up without rows");
+constexpr size_t kAnyDims = 0;  // a number of columns known only at run time
+
+// Elements are copied by their size: bits stay what they are, and types of one size share the code.
+template <size_t kBytes>
+struct Values {
+  const std::byte* grad;
+  std::byte* out;
+
+  void Copy(int64_t i, int64_t j, int64_t count = 1) const noexcept {
+    std::copy_n(grad + Offset(j), Offset(count), out + Offset(i));
+  }
+  void Zero(int64_t i, int64_t count = 1) const noexcept { std::fill_n(out + Offset(i), Offset(count), std::byte{0}); }
+  static size_t Offset(int64_t elements) noexcept { return static_cast<size_t>(elements) * kBytes; }
+};
+
+// The rows of both index matrices, to be compared. Passed by value: a copy whose address nobody has can stay in
+// registers while bytes are written.
+template <size_t kDims>
+class Rows {
+ public:
+  explicit Rows(const Problem& problem) noexcept
+      : input_(problem.input_indices), output_(problem.output_indices), m_(problem.m) {
+    if constexpr (kDims == kAnyDims) {
+      start_ = problem.input_start;
+    } else {
+      std::copy_n(problem.input_start.begin(), kDims, start_.begin());
+    }
+  }
+
+  int64_t m() const noexcept { return m_; }
+
+  // input_indices[i] == output_indices[j] + input_start
+  bool Match(int64_t i, int64_t j) const noexcept {
+    for (size_t c = 0; c < dims(); ++c) {
+      if (Input(i)[c] != Shifted(j, c)) return false;
+    }
+    return true;
+  }
+
+  // input_indices[a] == input_indices[b]
+  bool SameInput(int64_t a, int64_t b) const noexcept { return std::equal(Input(a), Input(a) + dims(), Input(b)); }
+
+  // The number of rows of output_indices + input_start that come before input_indices[i] in lexicographic order, if
+  // they are sorted; some number in [0, m] if they are not.
+  int64_t LowerBound(int64_t i) const noexcept {
+    int64_t first = 0;
+    for (int64_t count = m_; count > 0;) {
+      const int64_t half = count / 2;
+      if (ComesBefore(first + half, i)) {
+        first += half + 1;
+        count -= half + 1;
+      } else {
+        count = half;
+      }
+    }
+    return first;
+  }
+
+ private:
+  size_t dims() const noexcept { return kDims == kAnyDims ? start_.size() : kDims; }
+  const int64_t* Input(int64_t i) const noexcept { return input_ + i * static_cast<int64_t>(dims()); }
+  const int64_t* Output(int64_t j) const noexcept { return output_ + j * static_cast<int64_t>(dims()); }
+  int64_t Shifted(int64_t j, size_t c) const noexcept {  // wraps, as TensorFlow's does
+    return static_cast<int64_t>(static_cast<uint64_t>(Output(j)[c]) + static_cast<uint64_t>(start_[c]));
+  }
+  bool ComesBefore(int64_t j, int64_t i) const noexcept {
+    for (size_t c = 0; c < dims(); ++c) {
+      if (Shifted(j, c) != Input(i)[c]) return Shifted(j, c) < Input(i)[c];
+    }
+    return false;
+  }
+
+  const int64_t* input_;
+  const int64_t* output_;
+  std::conditional_t<kDims == kAnyDims, std::span<const int64_t>, std::array<int64_t, kDims>> start_;
+  int64_t m_;
+};
+
+// The operator's rule, for the input rows [begin, end), with the cursor over the output at j. Returns the cursor.
+template <size_t kBytes, size_t kDims>
+int64_t Walk(Rows<kDims> rows, Values<kBytes> values, int64_t begin, int64_t end, int64_t j) noexcept {
+  int64_t i = begin;
+  for (; i < end && j < rows.m(); ++i) {
+    if (rows.Match(i, j)) {
+      values.Copy(i, j++);
+    } else {
+      values.Zero(i);
+    }
+  }
+  values.Zero(i, end - i);
+  return j;
+}
+
+struct Run {
+  int64_t begin;  // the cursor a chunk was walked with
+  int64_t end;    // and where it was afterwards
+};
+
+// Walks all rows, chunks of them in parallel, and returns the cursor at the end.
+//
+// Where the cursor stands at the start of a chunk depends on everything before it, so it is guessed: the number of
+// output rows that come before the chunk's first input row. That is right when the rows are sorted, no output row is
+// without its input row, and no run of equal rows crosses the boundary. But nothing relies on it. The cursor starts at
+// 0, and that is what chunk 0 is walked with; if a chunk was walked with the cursor the serial rule would have had
+// there, then its values and the cursor at its end are the serial rule's, too. So, chunk by chunk: if the next one was
+// walked with the cursor at which this one ended, it stands; if not, it is walked again, with that cursor. By induction
+// all chunks end up as the serial rule has them, sorted or not. The worst input costs one serial walk more.
+template <size_t kBytes, size_t kDims>
+Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Context& ctx) noexcept {
+  const Rows<kDims> rows(problem);
+  const Chunks chunks = SplitEvenly(ctx.executor(), problem.n, kGrain, kChunksPerWorker);
+  if (chunks.count == 1) return Walk(rows, values, 0, problem.n, 0);
+
+  auto runs = Scratch<Run>::Make(ctx, chunks.count);
+  if (!runs.ok()) return runs.status();
+  const auto chunk_begin = [&](int64_t chunk) {
+    const int64_t even = chunks.begin(chunk);
+    if (chunk == 0 || chunk == chunks.count) return even;
+    int64_t i = even;
+    while (i < even + kLongestRun && rows.SameInput(i - 1, i)) ++i;
+    return i;
+  };
+  const auto walk_chunk = [&](int64_t chunk, int64_t begin, int64_t cursor) {
+    return Walk(rows, values, begin, chunk_begin(chunk + 1), cursor);
+  };
+  ForEachChunk(ctx.executor(), chunks, [&](int64_t chunk, int64_t, int64_t) {
+    const int64_t begin = chunk_begin(chunk);
+    const int64_t guess = chunk == 0 ? 0 : rows.LowerBound(begin);
+    (*runs)[chunk] = {guess, walk_chunk(chunk, begin, guess)};
+  });
+
+  int64_t cursor = (*runs)[0].end;
+  for (int64_t chunk = 1; chunk < chunks.count; ++chunk) {
+    const auto [begin, end] = (*runs)[chunk];
+    cursor = begin == cursor ? end : walk_chunk(chunk, chunk_begin(chunk), cursor);
+  }
+  return cursor;
+}
+
+// Without columns every row matches, and without gradients none does: the gradients come first, zeros follow.
+template <size_t kBytes>
+void CopyThenZero(const Problem& problem, Values<kBytes> values, Parallel& parallel) noexcept {
+  const Chunks chunks = SplitEvenly(parallel, problem.n, 16 * kGrain);
+  ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    const int64_t copied = std::clamp(problem.m, begin, end);
+    if (copied > begin) values.Copy(begin, begin, copied - begin);
+    values.Zero(copied, end - copied);
+  });
+}
+
+template <size_t kBytes>
+Result<int64_t> Propagate(const Problem& problem, Values<kBytes> values, const Context& ctx) noexcept {
+  if (problem.m == 0 || problem.input_start.empty()) {
+    CopyThenZero(problem, values, ctx.executor());
+    return problem.m;
+  }
+  switch (problem.input_start.size()) {
+    case 1:
+      return WalkAll<kBytes, 1>(problem, values, ctx);
+    case 2:
+      return WalkAll<kBytes, 2>(problem, values, ctx);
+    case 3:
+      return WalkAll<kBytes, 3>(problem, values, ctx);
+    case 4:
+      return WalkAll<kBytes, 4>(problem, values, ctx);
+    default:
+      return WalkAll<kBytes, kAnyDims>(problem, values, ctx);
+  }
+}
+
+}  // namespace
+
+Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
+  const TensorView& grad = problem.backprop_val_grad;
+  auto val_grad = AllocateOutput(ctx, 0, grad.dtype, Shape{problem.n});
+  if (!val_grad.ok()) return val_grad;
+  const Result<int64_t> used = Visit(ValueTypes{}, grad.dtype, [&]<class T>() -> Result<int64_t> {
+    const Values<sizeof(T)> values{grad.As<std::byte>(), val_grad->template As<std::byte>()};
+    return Propagate(problem, values, ctx);
+  });
+  if (!used.ok()) return used.status();
+  if (*used < problem.m) return NotAllPropagated(problem, *used);
+  return val_grad;
+}
+
+}  // namespace raggrad::sparse_slice::cpu
