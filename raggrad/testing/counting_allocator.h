@@ -1,0 +1,60 @@
+// An allocator that counts, and fails when told to.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "raggrad/core/allocator.h"
+#include "raggrad/core/context.h"
+#include "raggrad/core/status.h"
+
+namespace raggrad::testing {
+
+class CountingAllocator final : public Allocator {
+ public:
+  // Fails at the n-th request, counted from 0; never if negative.
+  explicit CountingAllocator(int64_t fail_at = -1) noexcept : fail_at_(fail_at) {}
+  ~CountingAllocator() override { EXPECT_EQ(live_, 0U) << "bytes were not given back"; }
+
+  void* Allocate(size_t bytes) noexcept override {
+    if (requests_++ == fail_at_) return nullptr;
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+    return DefaultAllocator().Allocate(bytes);
+  }
+  void Deallocate(void* pointer, size_t bytes) noexcept override {
+    live_ -= bytes;
+    DefaultAllocator().Deallocate(pointer, bytes);
+  }
+
+  int64_t requests() const noexcept { return requests_; }
+  size_t live_bytes() const noexcept { return live_; }
+  size_t peak_bytes() const noexcept { return peak_; }
+
+ private:
+  const int64_t fail_at_;
+  int64_t requests_ = 0;
+  size_t live_ = 0;
+  size_t peak_ = 0;
+};
+
+// Runs `call(const Context&) -> Status` with an allocator that fails at request 0, 1, 2, ... until it succeeds: every
+// failure must be RESOURCE_EXHAUSTED and give all memory back.
+template <class F>
+void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call) {
+  for (int64_t fail_at = 0;; ++fail_at) {
+    SCOPED_TRACE("request " + std::to_string(fail_at) + " fails");
+    CountingAllocator allocator(fail_at);
+    ctx.allocator = &allocator;
+    const Status status = call(static_cast<const Context&>(ctx));
+    if (allocator.requests() <= fail_at) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      return;
+    }
+    ASSERT_EQ(status.code(), Code::kResourceExhausted) << status.message();
+  }
+}
+
+}  // namespace raggrad::testing

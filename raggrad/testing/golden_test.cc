@@ -1,0 +1,117 @@
+// Runs every case of the golden files through the C++ interface, with 1, 2 and 7 threads and every instruction set:
+// codes, TensorFlow's words in the error text, shapes, dtypes and bits must be the recorded ones. One test per file.
+//
+// Files come from the project's goldens/ and from the directory that RAGGRAD_SHARED_GOLDENS names, if any.
+#include "raggrad/testing/golden.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "raggrad/testing/golden_operators.h"
+#include "raggrad/testing/settings.h"
+#include "raggrad/testing/status_matchers.h"
+
+namespace raggrad::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A dtype that an operator does not have is INVALID_ARGUMENT here, whatever TensorFlow said; and SparseSliceGrad has
+// three dtypes that TensorFlow lists without a kernel.
+Code ExpectedCode(const GoldenCase& golden) {
+  if (golden.code == Code::kOk || !golden.note.starts_with("dtype")) return golden.code;
+  if (golden.op == "SparseSliceGrad" &&
+      Contains(TypeList<QInt8, QUInt8, QInt32>{}, golden.Input("backprop_val_grad").dtype)) {
+    return Code::kOk;
+  }
+  return Code::kInvalidArgument;
+}
+
+bool HasTensorFlowsWords(const GoldenCase& golden) {
+  return !golden.note.starts_with("dtype") && !golden.note.starts_with("oom");
+}
+
+void ExpectOutputs(const GoldenOutputs& got, const GoldenValues& want) {
+  size_t count = 0;
+  for (const auto& [name, tensor] : got) {
+    if (name.empty()) continue;
+    ++count;
+    const auto found = want.find(name);
+    ASSERT_NE(found, want.end()) << "the recorded case has no output " << name;
+    EXPECT_EQ(Difference(tensor.view(), std::get<Tensor>(found->second).view()), "") << "in output " << name;
+  }
+  EXPECT_EQ(count, want.size()) << "not all recorded outputs are there";
+}
+
+void RunCase(const GoldenCase& golden, GoldenOperator call) {
+  // Small enough for a machine on which the large requests of these cases would succeed.
+  ExactAllocator small_memory(size_t{8} << 30);
+  const Code code = ExpectedCode(golden);
+  ForEachSetting([&](Context ctx) {
+    if (code == Code::kResourceExhausted) ctx.allocator = &small_memory;
+    const Result<GoldenOutputs> result = call(golden, ctx);
+    if (code != Code::kOk) {
+      EXPECT_THAT(result, StatusIs(code, HasSubstr(HasTensorFlowsWords(golden) ? golden.message : "")));
+    } else {
+      ASSERT_THAT(result, IsOk());
+      if (golden.code == Code::kOk) ExpectOutputs(*result, golden.outputs);
+    }
+  });
+}
+
+class Golden : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(Golden, AllCasesAgree) {
+  std::vector<GoldenCase> cases;
+  try {
+    cases = ReadGoldens(GetParam());
+  } catch (const GoldenError& error) {
+    FAIL() << error.what();
+  }
+  ASSERT_FALSE(cases.empty()) << GetParam() << " has no cases";
+  size_t not_run = 0;
+  for (const GoldenCase& golden : cases) {
+    SCOPED_TRACE(golden.place);
+    if (const GoldenOperator call = FindGoldenOperator(golden.op)) {
+      RunCase(golden, call);
+    } else {
+      ++not_run;
+    }
+  }
+  if (not_run == 0) return;
+  const std::string message = "not run: " + std::to_string(not_run) + " cases of operators this version does not have";
+  if (not_run == cases.size()) GTEST_SKIP() << message;
+  std::cout << "[ NOT RUN  ] " << message << "; run: " << cases.size() - not_run << "\n";
+}
+
+std::filesystem::path SharedGoldens() {
+  const char* const directory = std::getenv("RAGGRAD_SHARED_GOLDENS");
+  return directory != nullptr ? directory : RAGGRAD_DEFAULT_SHARED_GOLDENS;
+}
+
+std::vector<std::filesystem::path> AllFiles() {
+  std::vector<std::filesystem::path> files = GoldenFiles(RAGGRAD_GOLDENS);
+  if (!SharedGoldens().empty()) std::ranges::move(GoldenFiles(SharedGoldens()), std::back_inserter(files));
+  return files;
+}
+
+std::string FileName(const ::testing::TestParamInfo<std::filesystem::path>& info) {
+  const bool shared = info.param.parent_path() != std::filesystem::path(RAGGRAD_GOLDENS);
+  return (shared ? "Shared_" : "") + info.param.stem().string();
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Golden, ::testing::ValuesIn(AllFiles()), FileName);
+
+TEST(GoldenFiles, AreThere) {
+  EXPECT_FALSE(GoldenFiles(RAGGRAD_GOLDENS).empty()) << "no golden files in " << RAGGRAD_GOLDENS;
+  if (!SharedGoldens().empty()) {
+    EXPECT_FALSE(GoldenFiles(SharedGoldens()).empty()) << "no golden files in " << SharedGoldens();
+  }
+}
+
+}  // namespace
+}  // namespace raggrad::testing
