@@ -1,0 +1,205 @@
+// raggrad for C11, and for everything that can call C. README.md beside this file has an example.
+//
+//   rg_output out, rows;
+//   char text[256];
+//   rg_error error = {text, sizeof text};
+//   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &ids, &dim0, &out, &rows, &error) != RG_OK)
+//   puts(text); rg_output_free(NULL, &out); rg_output_free(NULL, &rows);
+//
+// Every function that computes takes a context first (null: all defaults), then its operands, then the outputs it
+// fills, then where to put a message (may be null), and returns a code. What an operator computes, its shapes and
+// types, its errors and what memory it needs: raggrad/ops/<family>/<family>.h and the README.md there.
+//
+// Nothing here aborts or prints. A null pointer where something is needed, or a rank, dimension, dtype or device that
+// does not exist, is RG_INVALID_ARGUMENT. On failure all outputs are zeroed and own nothing. Operands are only read,
+// during the call. All functions may be called from several threads at a time.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define RG_API __attribute__((visibility("default")))
+#else
+#define RG_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Changes when programs have to be compiled again. Compare with rg_abi_version(), which tells the library's.
+#define RG_ABI_VERSION 1
+#define RG_MAX_RANK 254
+#define RG_ALIGNMENT 64
+
+// The canonical codes.
+typedef int32_t rg_status;
+enum {
+  RG_OK = 0,
+  RG_CANCELLED = 1,
+  RG_INVALID_ARGUMENT = 3,
+  RG_DEADLINE_EXCEEDED = 4,
+  RG_NOT_FOUND = 5,
+  RG_ALREADY_EXISTS = 6,
+  RG_RESOURCE_EXHAUSTED = 8,
+  RG_UNIMPLEMENTED = 12,
+  RG_INTERNAL = 13,
+  RG_UNAVAILABLE = 14
+};
+
+// Element types: TensorFlow's numbers.
+enum {
+  RG_FLOAT32 = 1,
+  RG_FLOAT64 = 2,
+  RG_INT32 = 3,
+  RG_UINT8 = 4,
+  RG_INT16 = 5,
+  RG_INT8 = 6,
+  RG_STRING = 7,  // elements are rg_string
+  RG_COMPLEX64 = 8,
+  RG_INT64 = 9,
+  RG_BOOL = 10,
+  RG_QINT8 = 11,
+  RG_QUINT8 = 12,
+  RG_QINT32 = 13,
+  RG_BFLOAT16 = 14,
+  RG_QINT16 = 15,
+  RG_QUINT16 = 16,
+  RG_UINT16 = 17,
+  RG_COMPLEX128 = 18,
+  RG_HALF = 19,
+  RG_UINT32 = 22,
+  RG_UINT64 = 23
+};
+
+// Devices: DLPack's numbers.
+enum { RG_CPU = 1, RG_CUDA = 2 };
+
+// Bytes that somebody else owns; no NUL at the end.
+typedef struct rg_string {
+  const char* data;
+  size_t size;
+} rg_string;
+
+// Somebody else's dense, row-major array.
+typedef struct rg_tensor {
+  const void* data;  // may be null if there are no elements
+  int32_t dtype;
+  int32_t device;
+  int32_t rank;          // 0: a scalar
+  const int64_t* shape;  // [rank]; may be null if rank is 0
+} rg_tensor;
+
+// One element of a variant array: a ragged tensor, or nothing.
+typedef struct rg_ragged {
+  int32_t missing;                 // not 0: the other fields are not looked at
+  int32_t num_splits;              // of nested_splits
+  const rg_tensor* nested_splits;  // outermost first
+  rg_tensor values;
+} rg_ragged;
+
+// An array of any rank whose elements are ragged tensors.
+typedef struct rg_variant_array {
+  int32_t rank;
+  const int64_t* shape;  // [rank]; may be null if rank is 0
+  int64_t num_elements;  // the product of the shape
+  const rg_ragged* elements;
+} rg_variant_array;
+
+// What a function gives back: an array that has to be given to rg_output_free. `data` is null if there are no elements.
+// `bytes` is the size of the allocation: the elements and, for strings, the characters they point to.
+typedef struct rg_output {
+  void* data;
+  size_t bytes;
+  int32_t dtype;
+  int32_t device;
+  int32_t rank;
+  int64_t shape[RG_MAX_RANK];
+} rg_output;
+
+// Where a message goes: at most `capacity` bytes, always with a NUL at the end; empty on success.
+typedef struct rg_error {
+  char* message;
+  size_t capacity;
+} rg_error;
+
+// What a function knows about an output when it asks for its memory.
+typedef struct rg_output_spec {
+  int32_t index;  // position in the function's list of outputs
+  int32_t dtype;
+  int32_t rank;
+  const int64_t* shape;  // [rank]
+  size_t bytes;
+} rg_output_spec;
+
+typedef void (*rg_task)(void* argument, int64_t task);
+
+enum { RG_ACCUMULATION_DEFAULT = 0, RG_ACCUMULATION_SEQUENTIAL = 1, RG_ACCUMULATION_FAST = 2 };
+
+// What a call takes from its surroundings. Everything zero, but struct_size, is the default; rg_context_init does that.
+// Fields are only ever added at the end; struct_size tells the library which of them the program knows.
+typedef struct rg_context {
+  size_t struct_size;
+  void* user;  // handed to the callbacks
+
+  // At least `bytes` bytes (more than 0) aligned to RG_ALIGNMENT, or null if there are none. `output` is null for
+  // scratch. Called by the thread that called the function. Both, or neither (null: the C library's heap).
+  void* (*allocate)(void* user, size_t bytes, const rg_output_spec* output);
+  void (*deallocate)(void* user, void* pointer, size_t bytes);
+
+  // Calls task(argument, t) once for every t in [0, tasks), in any order, on any threads, and returns when all are
+  // done. Null: the library's own pool.
+  void (*parallel_for)(void* user, int64_t tasks, rg_task task, void* argument);
+  int32_t num_workers;  // with parallel_for: how many tasks can run at a time, at least 1. Without: 0, or 1 to use no
+                        // thread but the caller's.
+
+  int32_t accumulation;  // RG_ACCUMULATION_...
+  const char* isa;       // "x86-64-v3", ...; null: RAGGRAD_ISA in the environment, or else the best the machine has
+} rg_context;
+
+// The defaults. struct_size: sizeof(rg_context), as the program sees it.
+RG_API void rg_context_init(rg_context* context, size_t struct_size);
+
+// Gives the memory of an output back, to the context's deallocate, and zeroes it. The context must have the user,
+// allocate and deallocate that the output was made with. An output that owns nothing, or null, is fine.
+RG_API void rg_output_free(const rg_context* context, rg_output* output);
+
+RG_API const char* rg_version(void);  // "major.minor.patch"
+RG_API int32_t rg_abi_version(void);
+RG_API const char* rg_code_name(rg_status code);      // "INVALID_ARGUMENT", ...; "UNKNOWN" if it is none
+RG_API const char* rg_dtype_name(int32_t dtype);      // "float32", ...; "invalid" if it is none
+RG_API int32_t rg_dtype_from_name(const char* name);  // 0 if there is no such name
+RG_API size_t rg_dtype_size(int32_t dtype);           // bytes per element; 0 if it is none
+
+// SparseSegment{Sum,Mean,SqrtN}GradV2 and ...Grad.
+enum { RG_SUM = 0, RG_MEAN = 1, RG_SQRTN = 2 };
+RG_API rg_status rg_sparse_segment_grad_v2(const rg_context* context, int32_t combiner, const rg_tensor* grad,
+                                           const rg_tensor* indices, const rg_tensor* segment_ids,
+                                           const rg_tensor* dense_output_dim0, rg_output* output,
+                                           rg_output* sorted_unique_indices, rg_error* error);
+RG_API rg_status rg_sparse_segment_grad(const rg_context* context, int32_t combiner, const rg_tensor* grad,
+                                        const rg_tensor* indices, const rg_tensor* segment_ids,
+                                        const rg_tensor* output_dim0, rg_output* output, rg_error* error);
+
+RG_API rg_status rg_sparse_fill_empty_rows_grad(const rg_context* context, const rg_tensor* reverse_index_map,
+                                                const rg_tensor* grad_values, rg_output* d_values,
+                                                rg_output* d_default_value, rg_error* error);
+RG_API rg_status rg_ragged_fill_empty_rows_grad(const rg_context* context, const rg_tensor* reverse_index_map,
+                                                const rg_tensor* grad_values, rg_output* d_values,
+                                                rg_output* d_default_value, rg_error* error);
+
+RG_API rg_status rg_sparse_slice_grad(const rg_context* context, const rg_tensor* backprop_val_grad,
+                                      const rg_tensor* input_indices, const rg_tensor* input_start,
+                                      const rg_tensor* output_indices, rg_output* val_grad, rg_error* error);
+
+// Needs about 140 bytes of scratch per element more than the C++ function. The elements' nested_splits are not looked
+// at.
+RG_API rg_status rg_ragged_tensor_to_variant_grad(const rg_context* context,
+                                                  const rg_variant_array* encoded_ragged_grad,
+                                                  const rg_tensor* row_splits, const rg_tensor* dense_values_shape,
+                                                  int32_t values_dtype, rg_output* dense_values_grad, rg_error* error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
