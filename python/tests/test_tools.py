@@ -15,13 +15,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
+from goldens import crashes  # noqa: E402
 from goldens.cases import OPERATORS, directed_cases, random_case  # noqa: E402
 from goldens.encoding import NUMBERS, QUANTIZED, decode, encode  # noqa: E402
 from goldens.values import PALETTES, values  # noqa: E402
 from oracle.differential import Journal, run  # noqa: E402
 from oracle.worker import Worker  # noqa: E402
-
-from goldens import crashes  # noqa: E402
 
 
 def read_golden(name: str) -> list[dict]:
@@ -94,9 +93,9 @@ def _variant_survives(dtype: str, inputs: dict) -> bool:
         return False
     if shape.size and (shape.min() < 0 or math.prod(shape.tolist()) > 2**63 - 1):
         return True  # refused
-    if splits.ndim > 1 or splits.ndim == 1 and (
+    if splits.ndim > 1 or (splits.ndim == 1 and (
         not splits.size or splits[0] != 0 or np.any(np.diff(splits) < 0)
-    ):
+    )):
         return True  # refused
     sizes = []
     for i, element in enumerate(elements):

@@ -1,0 +1,17 @@
+// Each family adds its operators to the module, under TensorFlow's names.
+//
+// They take what raw_ops.py takes, by position, and give back the output, or a tuple of the outputs.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace raggrad::python {
+
+namespace nb = nanobind;
+
+void DefineRaggedVariant(nb::module_& module);
+void DefineSparseFillEmptyRows(nb::module_& module);
+void DefineSparseSegment(nb::module_& module);
+void DefineSparseSlice(nb::module_& module);
+
+}  // namespace raggrad::python

@@ -1,0 +1,89 @@
+#include "runtime.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace raggrad::python {
+namespace {
+
+// More workers than any machine has cores only cost memory and the system's patience.
+constexpr int64_t kMostThreads = 4096;
+
+struct Pool {
+  std::mutex mutex;
+  std::shared_ptr<Parallel> current;
+};
+
+// Never destroyed: calls of daemon threads may outlive the interpreter's static objects.
+Pool& ThePool() {
+  static Pool* const pool = new Pool;
+  return *pool;
+}
+
+class LimitedAllocator final : public Allocator {
+ public:
+  void* Allocate(size_t bytes) noexcept override {
+    return bytes <= limit.load(std::memory_order_relaxed) ? DefaultAllocator().Allocate(bytes) : nullptr;
+  }
+  void Deallocate(void* pointer, size_t bytes) noexcept override { DefaultAllocator().Deallocate(pointer, bytes); }
+
+  std::atomic<size_t> limit{SIZE_MAX};
+};
+
+LimitedAllocator& TheAllocator() noexcept {
+  // Never destroyed, so that arrays may outlive the module.
+  alignas(LimitedAllocator) static std::byte storage[sizeof(LimitedAllocator)];
+  static LimitedAllocator* const allocator = new (storage) LimitedAllocator;
+  return *allocator;
+}
+
+}  // namespace
+
+nb::handle ImportOnce(PyObject*& slot, const char* module, const char* name) {
+  if (slot == nullptr) slot = nb::object(nb::module_::import_(module).attr(name)).release().ptr();
+  return slot;
+}
+
+void Raise(const Status& status) {
+  const std::string_view code = CodeName(status.code());
+  const nb::object error_class =
+      nb::module_::import_("raggrad.errors").attr("class_for")(nb::str(code.data(), code.size()));
+  const std::string_view message = status.message();
+  PyErr_SetObject(error_class.ptr(), nb::str(message.data(), message.size()).ptr());
+  throw nb::python_error();
+}
+
+void SetNumThreads(int64_t threads) {
+  if (threads < 1 || threads > kMostThreads) {
+    RaiseInvalid("set_num_threads: expected 1 to ", kMostThreads, " threads, got ", threads);
+  }
+  const nb::gil_scoped_release released;
+  std::shared_ptr<Parallel> pool = MakeThreadPool(static_cast<int>(threads));
+  const std::lock_guard lock(ThePool().mutex);
+  ThePool().current.swap(pool);
+}
+
+std::shared_ptr<Parallel> CurrentPool() {
+  const std::lock_guard lock(ThePool().mutex);
+  return ThePool().current;
+}
+
+int GetNumThreads() {
+  const std::shared_ptr<Parallel> pool = CurrentPool();
+  return pool ? pool->num_workers() : DefaultParallel().num_workers();
+}
+
+Allocator& DoorAllocator() noexcept { return TheAllocator(); }
+
+void SetMemoryLimit(std::optional<int64_t> bytes) {
+  if (bytes && *bytes < 0) RaiseInvalid("set_memory_limit: expected None or a number of bytes >= 0, got ", *bytes);
+  TheAllocator().limit = bytes ? static_cast<size_t>(*bytes) : SIZE_MAX;
+}
+
+std::optional<int64_t> GetMemoryLimit() {
+  const size_t limit = TheAllocator().limit;
+  if (limit == SIZE_MAX) return std::nullopt;
+  return static_cast<int64_t>(limit);
+}
+
+}  // namespace raggrad::python

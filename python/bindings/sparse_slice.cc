@@ -1,0 +1,39 @@
+#include "raggrad/ops/sparse_slice/sparse_slice.h"
+
+#include "dtypes.h"
+#include "operators.h"
+#include "outputs.h"
+#include "runtime.h"
+#include "views.h"
+
+namespace raggrad::python {
+namespace {
+
+using namespace nb::literals;
+
+nb::object Grad(nb::handle backprop_val_grad, nb::handle input_indices, nb::handle input_start,
+                nb::handle output_indices, nb::handle t) {
+  constexpr std::string_view kOp = "SparseSliceGrad";
+  KeepAlive keep;
+  const TensorView grad =
+      ViewOf(backprop_val_grad,
+             {.op = kOp, .name = "backprop_val_grad", .attribute = "T", .stated = ParseDType(t, kOp, "T")}, keep);
+  const auto ids = [&](nb::handle object, std::string_view name) {
+    return ViewOf(object, {.op = kOp, .name = name, .literal = DType::kInt64}, keep);
+  };
+  const TensorView before = ids(input_indices, "input_indices");
+  const TensorView start = ids(input_start, "input_start");
+  const TensorView after = ids(output_indices, "output_indices");
+  return MakeOutput(
+      RunOperator(false, [&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); }),
+      backprop_val_grad);
+}
+
+}  // namespace
+
+void DefineSparseSlice(nb::module_& module) {
+  module.def("SparseSliceGrad", &Grad, "backprop_val_grad"_a.none(), "input_indices"_a.none(), "input_start"_a.none(),
+             "output_indices"_a.none(), "T"_a.none());
+}
+
+}  // namespace raggrad::python

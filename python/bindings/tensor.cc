@@ -1,0 +1,156 @@
+#include "tensor.h"
+
+#include <nanobind/stl/string.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+#include "dtypes.h"
+#include "numpy_api.h"
+#include "outputs.h"
+#include "runtime.h"
+
+namespace raggrad::python {
+namespace {
+
+using namespace nb::literals;
+
+PyTypeObject* tensor_type = nullptr;  // set once, when the module is made
+
+bool IsWritable(nb::handle data, const TensorView& view) {
+  if (const PyTensor* tensor = AsTensor(data)) return tensor->writable;
+  if (PyArray_Check(data.ptr())) {
+    auto* array = reinterpret_cast<PyArrayObject*>(data.ptr());
+    return PyArray_DATA(array) != view.data || PyArray_ISWRITEABLE(array);  // a copy is ours
+  }
+  const Kind kind = KindOf(data);
+  return kind == Kind::kNumpy || kind == Kind::kTorch;
+}
+
+PyTensor Make(nb::handle data, nb::handle dtype) {
+  const DType wanted = ParseDType(dtype, "Tensor", "dtype");
+  PyTensor tensor;
+  tensor.view = ViewOf(data, {.op = "Tensor", .name = "data", .literal = wanted}, tensor.keep);
+  tensor.writable = IsWritable(data, tensor.view);
+  if (wanted == DType::kInvalid || wanted == tensor.view.dtype) return tensor;
+  if (StorageOf(wanted) != tensor.view.dtype) {
+    RaiseInvalid("Tensor: data has dtype ", tensor.view.dtype, ", not ", wanted,
+                 ", and arrays are not converted; convert it first, e.g. with astype");
+  }
+  tensor.view.dtype = wanted;  // a quantized type, given as its integers
+  return tensor;
+}
+
+nb::object ToNumpy(nb::handle self) {
+  const PyTensor& tensor = *AsTensor(self);
+  return NumpyView(tensor.view, self, tensor.writable);
+}
+
+nb::object ToArray(nb::handle self, nb::handle dtype, nb::handle copy) {
+  nb::object array = ToNumpy(self);
+  if (!dtype.is_none()) array = array.attr("astype")(dtype, "copy"_a = false);
+  if (!copy.is_none() && nb::cast<bool>(copy)) array = array.attr("copy")();
+  return array;
+}
+
+nb::tuple ShapeTuple(const Shape& shape) {
+  nb::list dims;
+  for (const int64_t dim : shape.dims()) dims.append(dim);
+  return nb::tuple(dims);
+}
+
+template <class... Flags>
+nb::object DlpackExporter(const TensorView& view, nb::dlpack::dtype dtype, nb::handle owner) {
+  const std::vector<size_t> dims(view.shape.dims().begin(), view.shape.dims().end());
+  nb::ndarray<nb::array_api, Flags...> array(const_cast<void*>(view.data), dims.size(), dims.data(), owner, nullptr,
+                                             dtype, nb::device::cpu::value);
+  return nb::borrow(array.cast());
+}
+
+nb::object Dlpack(nb::handle self, nb::handle stream, nb::handle max_version, nb::handle dl_device, nb::handle copy) {
+  const PyTensor& tensor = *AsTensor(self);
+  const std::optional<nb::dlpack::dtype> dtype = DlpackOf(tensor.view.dtype);
+  if (!dtype)
+    throw nb::buffer_error((std::string(DTypeName(tensor.view.dtype)) + " cannot be shared by DLPack").c_str());
+  const nb::object exporter =
+      tensor.writable ? DlpackExporter<>(tensor.view, *dtype, self) : DlpackExporter<nb::ro>(tensor.view, *dtype, self);
+  return exporter.attr("__dlpack__")("stream"_a = stream, "max_version"_a = max_version, "dl_device"_a = dl_device,
+                                     "copy"_a = copy);
+}
+
+std::string Repr(nb::handle self) {
+  const PyTensor& tensor = *AsTensor(self);
+  const nb::object text = nb::module_::import_("numpy").attr("array2string")(
+      ToNumpy(self), "separator"_a = ", ", "prefix"_a = "Tensor(", "threshold"_a = 20);
+  return "Tensor(" + nb::cast<std::string>(text) + ", dtype='" + std::string(DTypeName(tensor.view.dtype)) +
+         "', shape=" + nb::repr(ShapeTuple(tensor.view.shape)).c_str() + ")";
+}
+
+}  // namespace
+
+const PyTensor* AsTensor(nb::handle object) {
+  return PyObject_TypeCheck(object.ptr(), tensor_type) ? nb::inst_ptr<PyTensor>(object) : nullptr;
+}
+
+nb::object WrapTensor(Tensor tensor) {
+  PyTensor wrapped;
+  wrapped.view = tensor.view();
+  wrapped.owned = std::move(tensor);
+  return nb::cast(std::move(wrapped));
+}
+
+void DefineTensor(nb::module_& module) {
+  nb::class_<PyTensor> tensor(module, "Tensor", R"(An array of any TensorFlow dtype, also those that NumPy lacks.
+
+Tensor(data, dtype=None) shares the memory of an array (NumPy, torch, JAX, ...) where it can; lists are copied.
+dtype is TensorFlow's name: "float32", "bfloat16", "string", "qint8", ... Arrays keep the dtype they have; integers can be
+declared quantized: Tensor(np.int8([1, 2]), "qint8").
+
+>>> import raggrad
+>>> raggrad.Tensor([1, 2, 3], "qint8")
+Tensor([1, 2, 3], dtype='qint8', shape=(3,))
+)");
+  tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
+  tensor
+      .def(
+          "__init__", [](PyTensor* self, nb::handle data, nb::handle dtype) { new (self) PyTensor(Make(data, dtype)); },
+          "data"_a.none(), "dtype"_a = nb::none())
+      .def_prop_ro(
+          "dtype", [](const PyTensor& self) { return std::string(DTypeName(self.view.dtype)); },
+          "TensorFlow's name of the element type.")
+      .def_prop_ro(
+          "shape", [](const PyTensor& self) { return ShapeTuple(self.view.shape); },
+          nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def(
+          "numpy", [](nb::handle_t<PyTensor> self) { return ToNumpy(self); },
+          nb::sig("def numpy(self) -> numpy.ndarray"),
+          "The elements as a NumPy array, without a copy: quantized types as their integers. Strings are copied into "
+          "an "
+          "object array of bytes.")
+      .def(
+          "__array__",
+          [](nb::handle_t<PyTensor> self, nb::handle dtype, nb::handle copy) { return ToArray(self, dtype, copy); },
+          "dtype"_a = nb::none(), "copy"_a = nb::none(),
+          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> numpy.ndarray"))
+      .def(
+          "__dlpack__",
+          [](nb::handle_t<PyTensor> self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
+             nb::handle copy) { return Dlpack(self, stream, max_version, dl_device, copy); },
+          nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(), "dl_device"_a = nb::none(),
+          "copy"_a = nb::none())
+      .def("__dlpack_device__", [](const PyTensor&) { return nb::make_tuple(nb::device::cpu::value, 0); })
+      .def("__len__",
+           [](const PyTensor& self) {
+             if (self.view.rank() == 0) throw nb::type_error("a Tensor of shape () has no length");
+             return self.view.dim(0);
+           })
+      .def("__reduce__",
+           [](nb::handle_t<PyTensor> self) {
+             const std::string dtype(DTypeName(AsTensor(self)->view.dtype));
+             return nb::make_tuple(nb::handle(Py_TYPE(self.ptr())), nb::make_tuple(ToNumpy(self), dtype));
+           })
+      .def("__repr__", [](nb::handle_t<PyTensor> self) { return Repr(self); });
+}
+
+}  // namespace raggrad::python

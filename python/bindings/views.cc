@@ -1,0 +1,205 @@
+#include "views.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "dtypes.h"
+#include "foreign.h"
+#include "numpy_api.h"
+#include "runtime.h"
+#include "tensor.h"
+
+namespace raggrad::python {
+namespace {
+
+PyArrayObject* AsArray(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
+
+Shape ShapeOfArray(PyArrayObject* array) {
+  static_assert(sizeof(npy_intp) == sizeof(int64_t));
+  return Shape(
+      std::span(reinterpret_cast<const int64_t*>(PyArray_DIMS(array)), static_cast<size_t>(PyArray_NDIM(array))));
+}
+
+// The characters of one element of an object array. Text counts as UTF-8.
+String StringOfObject(PyObject* item, size_t position, const Argument& argument) {
+  Py_ssize_t size = 0;
+  if (PyBytes_Check(item)) {
+    char* data = nullptr;
+    PyBytes_AsStringAndSize(item, &data, &size);
+    return {data, static_cast<size_t>(size)};
+  }
+  if (PyUnicode_Check(item)) {
+    const char* data = PyUnicode_AsUTF8AndSize(item, &size);
+    if (data == nullptr) throw nb::python_error();
+    return {data, static_cast<size_t>(size)};
+  }
+  RaiseInvalid(argument.op, ": ", argument.Name(), ": an array of objects must hold bytes. [element ", position,
+               ": expected bytes, got ", TypeName(item), "]");
+}
+
+TensorView ViewOfObjects(PyArrayObject* array, const Argument& argument, KeepAlive& keep) {
+  // A copy of the references: another thread may write to the array while the operator reads the characters.
+  nb::object copy = nb::steal(PyArray_NewCopy(array, NPY_CORDER));
+  if (!copy.is_valid()) throw nb::python_error();
+  PyObject* const* items = static_cast<PyObject**>(PyArray_DATA(AsArray(copy)));
+  const size_t count = static_cast<size_t>(PyArray_SIZE(array));
+  String* strings = keep.AddStrings(count);
+  for (size_t i = 0; i < count; ++i) strings[i] = StringOfObject(items[i], i, argument);
+  keep.Add(std::move(copy));
+  return TensorView::Of(strings, ShapeOfArray(array));
+}
+
+// NumPy's fixed-width strings, which do not count the zeros at their end.
+TensorView ViewOfFixedStrings(PyArrayObject* array, KeepAlive& keep) {
+  const size_t width = static_cast<size_t>(PyArray_ITEMSIZE(array));
+  const size_t count = static_cast<size_t>(PyArray_SIZE(array));
+  const char* data = static_cast<const char*>(PyArray_DATA(array));
+  String* strings = keep.AddStrings(count);
+  for (size_t i = 0; i < count; ++i) {
+    const std::string_view all(data + i * width, width);
+    strings[i] = {all.data(), all.find_last_not_of('\0') + 1};
+  }
+  return TensorView::Of(strings, ShapeOfArray(array));
+}
+
+TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive& keep) {
+  PyArray_Descr* descr = PyArray_DESCR(array);
+  const DType dtype = DTypeOfDescr(descr);
+  if (dtype == DType::kInvalid) {
+    RaiseInvalid(argument.op, ": ", argument.Name(), " is a NumPy array of dtype ",
+                 nb::str(nb::handle(reinterpret_cast<PyObject*>(descr))).c_str(),
+                 ", which is not a TensorFlow dtype. Strings are arrays of bytes objects.");
+  }
+  if (descr->type_num == NPY_OBJECT) return ViewOfObjects(array, argument, keep);
+  nb::object owner = nb::borrow(reinterpret_cast<PyObject*>(array));
+  if (!PyArray_ISCARRAY_RO(array)) {
+    PyArray_Descr* native = PyArray_DescrNewByteorder(descr, NPY_NATIVE);
+    if (native == nullptr) throw nb::python_error();
+    owner = nb::steal(PyArray_FromArray(array, native, NPY_ARRAY_CARRAY_RO));
+    if (!owner.is_valid()) throw nb::python_error();
+    array = AsArray(owner);
+  }
+  keep.Add(std::move(owner));
+  if (dtype == DType::kString) return ViewOfFixedStrings(array, keep);
+  return {PyArray_DATA(array), dtype, ShapeOfArray(array), Device::kCpu};
+}
+
+// A Python int where an index is wanted, the most common literal.
+TensorView ViewOfInteger(nb::handle object, DType dtype, const Argument& argument, KeepAlive& keep) {
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  const bool narrow = dtype == DType::kInt32;
+  if (overflow != 0 || (narrow && value != static_cast<int32_t>(value))) {
+    RaiseInvalid(argument.op, ": ", argument.Name(), ": ", nb::str(object).c_str(), " does not fit ", dtype);
+  }
+  int64_t* number = keep.AddNumber();
+  const auto low = static_cast<int32_t>(value);
+  narrow ? std::memcpy(number, &low, sizeof(low)) : std::memcpy(number, &value, sizeof(value));
+  return {number, dtype, Shape{}, Device::kCpu};
+}
+
+TensorView ViewOfLiteral(nb::handle object, const Argument& argument, KeepAlive& keep) {
+  const auto name = [](DType dtype) {
+    const std::string_view text = dtype == DType::kInvalid ? "" : DTypeName(dtype);
+    return nb::str(text.data(), text.size());
+  };
+  const DType wanted = argument.LiteralDType();
+  const std::string what = std::string(argument.op) + ": " + argument.Name();
+  const nb::object array = nb::module_::import_("raggrad._literals")
+                               .attr("array")(object, name(StorageOf(wanted)), name(argument.integers), what.c_str());
+  TensorView view = ViewOfArray(AsArray(array), argument, keep);
+  if (view.dtype == StorageOf(wanted)) view.dtype = wanted;
+  return view;
+}
+
+bool IsLiteral(nb::handle object) {
+  PyObject* o = object.ptr();
+  return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || PyBytes_Check(o) || PyUnicode_Check(o) ||
+         PyList_Check(o) || PyTuple_Check(o) || PyObject_TypeCheck(o, &PyRange_Type);
+}
+
+nb::object NumpyFrom(nb::handle object) {
+  nb::object array = nb::steal(PyArray_FromAny(object.ptr(), nullptr, 0, 0, 0, nullptr));
+  if (!array.is_valid()) throw nb::python_error();
+  return array;
+}
+
+TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& keep) {
+  // NumPy's scalars come first: some of them are Python numbers too, and they are as strict as arrays.
+  if (PyArray_IsScalar(object.ptr(), Generic)) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
+  if (IsLiteral(object)) return ViewOfLiteral(object, argument, keep);
+  const Kind kind = KindOf(object);
+  if (kind == Kind::kTensorFlow) return ViewOfTensorFlow(object, argument, keep);
+  if (nb::hasattr(object, "__dlpack__")) return ViewOfDlpack(object, kind, argument, keep);
+  if (nb::hasattr(object, "__array__")) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
+  RaiseInvalid(argument.op, ": ", argument.Name(),
+               ": expected an array (NumPy, torch, JAX, TensorFlow, or anything with "
+               "__dlpack__), a raggrad.Tensor, a number or a list, got ",
+               TypeName(object));
+}
+
+Kind FindKind(nb::handle type) {
+  const nb::object module = nb::getattr(type, "__module__", nb::none());
+  const std::string name = nb::isinstance<nb::str>(module) ? nb::borrow<nb::str>(module).c_str() : "";
+  const std::string package = name.substr(0, name.find('.'));
+  if (package == "torch") return Kind::kTorch;
+  if (package == "jax" || package == "jaxlib") return Kind::kJax;
+  if (package == "tensorflow") return Kind::kTensorFlow;
+  return nb::hasattr(type, "__array_namespace__") ? Kind::kArrayApi : Kind::kNumpy;
+}
+
+}  // namespace
+
+std::string TypeName(nb::handle object) { return nb::str(nb::handle(Py_TYPE(object.ptr())).attr("__name__")).c_str(); }
+
+std::string Argument::Name() const {
+  if (element < 0) return std::string(name);
+  return std::string(name) + "[" + std::to_string(element) + "].values";
+}
+
+Kind KindOf(nb::handle object) {
+  if (PyArray_Check(object.ptr()) || PyArray_IsScalar(object.ptr(), Generic)) return Kind::kNumpy;
+  if (AsTensor(object) != nullptr) return Kind::kTensor;
+  // A handful of types, each kept alive by its entry. The GIL guards them.
+  static auto* const known = new std::vector<std::pair<nb::object, Kind>>;
+  const nb::handle type(Py_TYPE(object.ptr()));
+  for (const auto& [seen, kind] : *known) {
+    if (seen.is(type)) return kind;
+  }
+  const Kind kind = FindKind(type);
+  known->emplace_back(nb::borrow(type), kind);
+  return kind;
+}
+
+TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep) {
+  if (PyArray_CheckExact(object.ptr())) return ViewOfArray(AsArray(object), argument, keep);
+  if (PyLong_CheckExact(object.ptr())) {
+    const DType wanted = argument.LiteralDType() == DType::kInvalid ? argument.integers : argument.LiteralDType();
+    if (Contains(IndexTypes{}, wanted)) return ViewOfInteger(object, wanted, argument, keep);
+  }
+  if (const PyTensor* tensor = AsTensor(object)) {
+    keep.Add(nb::borrow(object));
+    return tensor->view;
+  }
+  if (PyArray_Check(object.ptr())) {
+    if (nb::isinstance(object, nb::module_::import_("numpy.ma").attr("MaskedArray"))) {
+      RaiseInvalid(argument.op, ": ", argument.Name(), ": masked arrays are not taken; fill the masked places first");
+    }
+    return ViewOfArray(AsArray(object), argument, keep);
+  }
+  return ViewOfOther(object, argument, keep);
+}
+
+TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep) try {
+  TensorView view = ViewOfAny(object, argument, keep);
+  if (argument.stated != DType::kInvalid && view.dtype != argument.stated) {
+    RaiseInvalid(argument.op, ": ", argument.attribute, " says ", argument.stated, " but ", argument.Name(),
+                 " has dtype ", view.dtype);
+  }
+  return view;
+} catch (const std::bad_alloc&) {
+  Raise(MakeError(Code::kResourceExhausted, argument.op, ": no memory for a copy of ", argument.Name()));
+}
+
+}  // namespace raggrad::python

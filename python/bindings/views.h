@@ -1,0 +1,77 @@
+// Python objects as TensorViews, without copies where layout and type allow it.
+//
+// Taken are NumPy arrays and scalars, anything with __dlpack__ on the CPU (torch, JAX, TensorFlow), raggrad.Tensor, and
+// literals: Python numbers, bytes, str and lists of them. Arrays keep their dtype, always; literals take the dtype that
+// the argument states.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <forward_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "raggrad/core/tensor_view.h"
+
+namespace raggrad::python {
+
+namespace nb = nanobind;
+
+// Which argument of which operator an object is, and what becomes of it if it is a literal.
+struct Argument {
+  std::string_view op;
+  std::string_view name;
+  DType literal = DType::kInvalid;  // what literals become; unset: what they look like, as in TensorFlow
+  DType integers = DType::kInt32;   // and then what integers become
+  std::string_view attribute = {};  // the attribute that states the dtype
+  DType stated = DType::kInvalid;   // what it states; unset: it was not given
+  int64_t element = -1;             // which element of a variant array
+
+  // "indices", "encoded_ragged_grad[3].values"
+  std::string Name() const;
+  DType LiteralDType() const { return stated != DType::kInvalid ? stated : literal; }
+};
+
+// What outputs are made to resemble.
+enum class Kind { kNumpy, kTorch, kJax, kTensorFlow, kTensor, kArrayApi };
+
+// Literals and things that only have __array__ count as NumPy.
+Kind KindOf(nb::handle object);
+
+// Keeps alive what the views of one call point to. Give it up with the GIL held.
+class KeepAlive {
+ public:
+  using Import = nb::ndarray<nb::ro>;
+
+  void Reserve(size_t objects) { objects_.reserve(objects); }
+  void Add(nb::object object) { objects_.push_back(std::move(object)); }
+  const Import& Add(Import import) { return imports_.emplace_front(std::move(import)); }
+  int64_t* AddNumber() { return &numbers_.emplace_front(); }
+  String* AddStrings(size_t count) { return strings_.emplace_front(std::make_unique<String[]>(count)).get(); }
+  std::byte* AddBytes(size_t count) {
+    return bytes_.emplace_front(std::make_unique_for_overwrite<std::byte[]>(count)).get();
+  }
+
+ private:
+  // Lists, so that nothing moves when more is added or the whole is moved.
+  std::vector<nb::object> objects_;
+  std::forward_list<Import> imports_;
+  std::forward_list<int64_t> numbers_;
+  std::forward_list<std::unique_ptr<String[]>> strings_;
+  std::forward_list<std::unique_ptr<std::byte[]>> bytes_;
+};
+
+// How Python names the type of an object.
+std::string TypeName(nb::handle object);
+
+// The view of any object, whatever the argument's attribute states.
+TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep);
+
+// The view of an argument. Raises if the object is no tensor or its dtype contradicts the attribute.
+TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep);
+
+}  // namespace raggrad::python

@@ -1,0 +1,33 @@
+"""Gradients of operators on irregular data (sparse, ragged), with TensorFlow's exact results and without TensorFlow.
+
+>>> import numpy as np, raggrad
+>>> grad = np.float32([[2.0, 4.0], [1.0, 1.0]])
+>>> r = raggrad.raw_ops.SparseSegmentMeanGradV2(
+...     grad=grad, indices=[7, 3, 7], segment_ids=[0, 0, 1], dense_output_dim0=1_000_000)
+>>> r.sorted_unique_indices
+array([3, 7], dtype=int32)
+>>> r.output
+array([[1., 2.],
+       [2., 3.]], dtype=float32)
+"""
+
+from . import errors, raw_ops
+from ._core import Tensor, get_memory_limit, get_num_threads, set_memory_limit, set_num_threads
+from ._core import version as _version
+from .ragged import Ragged, VariantArray
+from .settings import accumulation
+
+__version__ = _version()
+
+__all__ = [
+    "Ragged",
+    "Tensor",
+    "VariantArray",
+    "accumulation",
+    "errors",
+    "get_memory_limit",
+    "get_num_threads",
+    "raw_ops",
+    "set_memory_limit",
+    "set_num_threads",
+]

@@ -1,0 +1,50 @@
+"""The command line: python -m raggrad."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from . import __version__, conformance, doctor
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m raggrad", description="Gradients of operators on irregular data.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("doctor", help="say what this installation is and what it found")
+    run = commands.add_parser(
+        "conformance",
+        help="run golden files and compare bits",
+        description="Runs the cases of golden files (.jsonl, recorded from TensorFlow) and compares results bit for "
+        "bit. Exit status: 0 all passed, 1 some failed, 2 a file is missing or broken.",
+    )
+    run.add_argument("paths", nargs="+", metavar="DIR", help="a directory, searched for .jsonl files, or a file")
+    run.add_argument("--skip-unknown", action="store_true", help="leave out cases of operators that raggrad lacks")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.command == "conformance":
+        return conformance.run_files(options.paths, options.skip_unknown)
+    lines, healthy = doctor.report()
+    print("\n".join(lines))
+    return 0 if healthy else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)

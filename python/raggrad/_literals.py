@@ -1,0 +1,66 @@
+"""Python numbers, bytes and lists as arrays. Called by the C++ side for arguments that are not arrays yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import InvalidArgumentError
+
+# What a literal's own kind may become: integers are numbers of any kind, floats are not integers, and so on.
+_ACCEPTED_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc"}
+
+# What a literal becomes if the argument does not say.
+_DEFAULT_DTYPES = {"b": "bool", "f": "float32", "c": "complex128"}
+
+
+def array(value: Any, dtype: str, integers: str, what: str) -> np.ndarray:
+    """The array that `value` stands for.
+
+    `dtype` is a TensorFlow name, or "" for TensorFlow's defaults, and then `integers` is what integers become. `what`
+    names the argument in errors. Strings come back as an array of objects.
+    """
+    try:
+        natural = np.asarray(value)
+        if dtype == "string" or (natural.dtype.kind in "SU" and not dtype):
+            return np.asarray(value, dtype=object)  # NumPy's own strings would lose zeros at the end
+    except ValueError as error:
+        raise InvalidArgumentError(f"{what}: the list is no rectangular array: {error}") from None
+    kind = natural.dtype.kind
+    if kind == "O":
+        found = _odd_one(value) or "an integer of more than 64 bits"
+        raise InvalidArgumentError(f"{what}: expected {dtype or 'numbers or bytes'}, got {found}")
+    target = _numpy_dtype(dtype or (integers if kind in "iu" else _DEFAULT_DTYPES[kind]))
+    if natural.size == 0:
+        return natural.astype(target)
+    if kind not in _ACCEPTED_KINDS[_kind(target)]:
+        found = "text or bytes" if kind in "SU" else natural.dtype.name
+        raise InvalidArgumentError(f"{what}: expected {target.name}, got {found}")
+    if _kind(target) in "iu":
+        limits = ml_dtypes.iinfo(target)
+        for extreme in (natural.min(), natural.max()):
+            if not limits.min <= int(extreme) <= limits.max:
+                raise InvalidArgumentError(f"{what}: {extreme} does not fit {target.name}")
+    with np.errstate(over="ignore"):
+        return natural.astype(target)
+
+
+def _numpy_dtype(name: str) -> np.dtype:
+    return np.dtype("float16" if name == "half" else getattr(ml_dtypes, name, name))
+
+
+def _kind(dtype: np.dtype) -> str:
+    """The kind of a dtype; ml_dtypes does not tell its own."""
+    if dtype.kind in _ACCEPTED_KINDS:
+        return dtype.kind
+    return "i" if "int" in dtype.name else "f"
+
+
+def _odd_one(value: Any) -> str:
+    """The type of the first leaf that is neither number nor bytes."""
+    if isinstance(value, (list, tuple)):
+        found = (_odd_one(item) for item in value)
+        return next((name for name in found if name), "")
+    return "" if isinstance(value, (int, float, complex, bytes, str, np.generic)) else type(value).__name__

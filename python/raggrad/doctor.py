@@ -1,0 +1,50 @@
+"""What this installation is and what it found."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+from . import __version__, _core
+from .errors import InvalidArgumentError
+
+_FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy")
+
+
+def report() -> tuple[list[str], bool]:
+    """The lines to print, and whether calls can work."""
+    healthy = True
+    try:
+        chosen = _core.instruction_set()
+    except InvalidArgumentError as error:
+        healthy = False
+        chosen = f"none: {error}"
+    limit = _core.get_memory_limit()
+    rows = [
+        ("raggrad", __version__),
+        ("instruction set", chosen),
+        ("available", ", ".join(_core.instruction_sets())),
+        ("threads", _threads()),
+        ("memory limit", "the machine's memory" if limit is None else f"{limit} bytes per request"),
+        ("python", f"{platform.python_version()} ({platform.machine()} {platform.system()})"),
+        ("numpy", metadata.version("numpy")),
+        ("ml_dtypes", metadata.version("ml_dtypes")),
+        *((name, _version(name)) for name in _FRAMEWORKS),
+        ("CUDA backend", "not built"),
+    ]
+    return [f"{name + ':':17}{value}" for name, value in rows], healthy
+
+
+def _threads() -> str:
+    wanted = os.environ.get("RAGGRAD_NUM_THREADS")
+    ignored = wanted is not None and not (wanted.isascii() and wanted.isdigit() and int(wanted) >= 1)
+    remark = f" (RAGGRAD_NUM_THREADS={wanted!r} is not a positive number and is ignored)" if ignored else ""
+    return f"{_core.get_num_threads()}{remark}"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,152 @@
+"""Ragged tensors, and arrays of them: what TensorFlow keeps in variant tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidArgumentError
+
+
+class Ragged:
+    """A ragged tensor: row splits, outermost first, over dense values.
+
+    Splits and values are arrays of any kind an operator takes; they are kept as they are. No splits at all make a
+    dense tensor.
+
+    >>> Ragged([[0, 2, 2, 3]], [1.0, 2.0, 3.0])
+    Ragged(nested_splits=[[0, 2, 2, 3]], values=[1.0, 2.0, 3.0])
+    """
+
+    __slots__ = ("nested_splits", "values")
+
+    nested_splits: list[Any]
+    values: Any
+
+    def __init__(self, nested_splits: Sequence[Any], values: Any) -> None:
+        if not isinstance(nested_splits, (list, tuple)):
+            raise InvalidArgumentError(
+                "Ragged: nested_splits: expected a list with one array of splits per ragged level, "
+                f"got {type(nested_splits).__name__}"
+            )
+        for level, splits in enumerate(nested_splits):
+            if splits is None or isinstance(splits, (int, float, str, bytes)):
+                raise InvalidArgumentError(
+                    f"Ragged: nested_splits[{level}]: expected an array of row splits, got {splits!r}; "
+                    "nested_splits is a list of such arrays"
+                )
+        if values is None:
+            raise InvalidArgumentError("Ragged: values: expected an array, got None")
+        self.nested_splits = list(nested_splits)
+        self.values = values
+
+    @property
+    def ragged_rank(self) -> int:
+        """How many levels of splits there are."""
+        return len(self.nested_splits)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(_text(s) for s in self.nested_splits)
+        return f"Ragged(nested_splits=[{splits}], values={_text(self.values)})"
+
+
+class VariantArray:
+    """An array of any rank whose elements are Ragged, or None where there is nothing.
+
+    VariantArray(elements) takes the shape from the nesting of the lists; VariantArray(elements, shape) takes a flat
+    list, row-major. A Ragged by itself, or shape=(), makes a scalar.
+
+    >>> v = VariantArray([Ragged([], [1.0]), None])
+    >>> v.shape, v[1]
+    ((2,), None)
+    """
+
+    __slots__ = ("_elements", "_shape")
+
+    def __init__(self, elements: Any, shape: Sequence[int] | None = None) -> None:
+        flat, nested_shape = _flatten(elements)
+        wanted = nested_shape if shape is None else tuple(int(dim) for dim in shape)
+        if any(dim < 0 for dim in wanted) or math.prod(wanted) != len(flat):
+            raise InvalidArgumentError(f"VariantArray: shape {wanted} does not hold {len(flat)} elements")
+        for position, element in enumerate(flat):
+            if element is not None and not isinstance(element, Ragged):
+                raise InvalidArgumentError(
+                    f"VariantArray: element {position}: expected a Ragged, or None for a missing element, "
+                    f"got {type(element).__name__}"
+                )
+        self._elements = flat
+        self._shape = wanted
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("a VariantArray of shape () has no length")
+        return self._shape[0]
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Ragged | VariantArray | None:
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) > len(self._shape):
+            raise IndexError(f"{len(indices)} indices for a VariantArray of rank {len(self._shape)}")
+        start, count = 0, len(self._elements)
+        for i, size in zip(indices, self._shape, strict=False):
+            if not -size <= i < size:
+                raise IndexError(f"index {i} is out of range for a dimension of size {size}")
+            count //= size
+            start += (i % size) * count
+        rest = self._shape[len(indices) :]
+        if not rest:
+            return self._elements[start]
+        return VariantArray(self._elements[start : start + count], rest)
+
+    def __iter__(self) -> Iterator[Ragged | VariantArray | None]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        if not self._shape:
+            return f"VariantArray({self._elements[0]!r}, shape=())"
+        shown = [repr(element) for element in self._elements[:6]]
+        if len(self._elements) > len(shown):
+            shown.append(f"... {len(self._elements) - len(shown)} more")
+        return f"VariantArray([{', '.join(shown)}], shape={self._shape})"
+
+
+def variant_parts(value: Any, what: str) -> tuple[list[Any], tuple[int, ...]]:
+    """The elements, row-major, and the shape of a VariantArray or of what can stand for one."""
+    if type(value) is list and value and not isinstance(value[0], (list, tuple)):
+        return value, (len(value),)  # the usual case, without a copy
+    if isinstance(value, VariantArray):
+        return value._elements, value._shape
+    if value is not None and not isinstance(value, (Ragged, list, tuple)):
+        raise InvalidArgumentError(
+            f"{what}: expected a raggrad.VariantArray, or a list of raggrad.Ragged and None, got {type(value).__name__}"
+        )
+    return _flatten(value)
+
+
+def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """The leaves of nested lists and their shape. Leaves are not looked at."""
+    shape: list[int] = []
+    level = [value]
+    while level and isinstance(level[0], (list, tuple)):
+        size = len(level[0])
+        for item in level:
+            if not isinstance(item, (list, tuple)) or len(item) != size:
+                raise InvalidArgumentError(f"VariantArray: the lists at depth {len(shape)} differ in length")
+        shape.append(size)
+        level = list(level[0]) if len(level) == 1 else [leaf for item in level for leaf in item]
+    return level, tuple(shape)
+
+
+def _text(array: Any) -> str:
+    """A short, one-line form of anything that can be an array."""
+    if isinstance(array, (list, tuple)):
+        return repr(list(array)) if len(array) <= 8 else f"[... {len(array)} items]"
+    data = np.asarray(array)
+    text = np.array2string(data, separator=", ", threshold=8, edgeitems=3).replace("\n", "")
+    return f"{' '.join(text.split())}:{getattr(array, 'dtype', data.dtype)}"
