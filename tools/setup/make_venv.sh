@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes a virtual environment:
 #
-#   tools/setup/make_venv.sh build/venv
+#   tools/setup/make_venv.sh DIRECTORY
 #
-# If the system's CMake is older than this project needs, a newer one is put into the environment.
+# If the system's CMake is older than this project needs, or missing, the environment gets one, in DIRECTORY/cmake/.
 set -euo pipefail
 
 folder=$1
@@ -19,8 +19,10 @@ PYTHON=$python "$(dirname "$0")/system_packages.sh" python3-venv python3-dev
 rm -rf "$folder"
 "$python" -m venv "$folder"
 
-cmake=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p') || cmake=none
-if [ "$(printf '%s\n' "$oldest_cmake" "$cmake" | sort -V | head -n 1)" != "$oldest_cmake" ] || [ "$cmake" = none ]; then
-  echo "make_venv: CMake here: $cmake; installing a newer one into $folder"
+cmake=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p') || cmake=0
+if [ "$(printf '%s\n' "$oldest_cmake" "$cmake" | sort -V | head -n 1)" != "$oldest_cmake" ]; then
+  echo "make_venv: CMake $cmake is older than $oldest_cmake; installing a newer one into $folder"
   "$folder/bin/pip" install --quiet "cmake>=$oldest_cmake"
+  mkdir "$folder/cmake"
+  ln -s ../bin/cmake ../bin/ctest "$folder/cmake/"
 fi

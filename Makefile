@@ -1,0 +1,136 @@
+# What newcomers, contributors and CI run. Everything made goes into build/.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+MINUTES ?= 10
+SECONDS ?= 60
+SEED ?=
+
+VENV := build/venv
+VENV_LINT := build/venv-lint
+VENV_TF := build/venv-tf
+PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
+
+export PYTHON
+# The environment has a CMake where the system's is too old.
+export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
+
+CPP_FOLDERS := raggrad python/bindings fuzz examples
+CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c')
+MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
+  python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*.md' -not -name '*.pyc')
+TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
+
+.PHONY: help
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.raggrad  ## train a small recommender with these gradients; draws build/demo/recommender.png
+	@mkdir -p build/demo
+	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
+
+.PHONY: test
+test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
+	ctest --preset release -j $(JOBS)
+	$(VENV)/bin/python -m pytest -rs
+
+.PHONY: test-oracle
+test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a live TensorFlow; MINUTES=10 SEED=
+	$(VENV)/bin/python tools/oracle/oracle.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	  --tf-python $(VENV_TF)/bin/python
+
+.PHONY: goldens
+goldens: $(VENV_TF)/.tensorflow  ## record goldens/ anew from TensorFlow
+	$(VENV_TF)/bin/python tools/goldens/record.py
+
+.PHONY: lint
+lint: lint-format lint-python lint-tidy  ## clang-format, ruff and clang-tidy
+
+.PHONY: lint-format
+lint-format: $(VENV_LINT)/.packages
+	@echo clang-format: $(words $(CPP_FILES)) files
+	@$(VENV_LINT)/bin/clang-format --dry-run -Werror $(CPP_FILES)
+
+.PHONY: lint-python
+lint-python: $(VENV_LINT)/.packages
+	$(VENV_LINT)/bin/ruff check --quiet .
+
+.PHONY: lint-tidy
+lint-tidy: build/tidy/.clean
+
+.PHONY: format
+format: $(VENV_LINT)/.packages  ## let clang-format and ruff mend what they can
+	@$(VENV_LINT)/bin/clang-format -i $(CPP_FILES)
+	$(VENV_LINT)/bin/ruff check --quiet --fix .
+
+.PHONY: sanitize
+sanitize: sanitize-asan sanitize-tsan  ## the C++ tests under ASan + UBSan, then TSan
+
+.PHONY: sanitize-asan sanitize-tsan
+sanitize-asan sanitize-tsan: sanitize-%: build/%/.built
+	ctest --preset $* -j $(JOBS)
+
+.PHONY: test-clang
+test-clang: build/clang/.built  ## the C++ tests, compiled by clang
+	ctest --preset clang -j $(JOBS)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
+	tools/setup/system_packages.sh ninja-build clang libclang-rt-dev
+	fuzz/run.sh $(SECONDS)
+
+.PHONY: install
+install: $(VENV)/.created  ## the C++ library and headers into PREFIX=/usr/local
+	cmake -S . -B build/install -DCMAKE_BUILD_TYPE=Release -DRAGGRAD_BUILD_TESTS=OFF
+	cmake --build build/install -j $(JOBS)
+	cmake --install build/install --prefix $(PREFIX)
+
+.PHONY: clean
+clean:  ## remove build/
+	rm -rf build
+
+# Virtual environments. A stamp in the environment says that a step is done.
+
+$(VENV_LINT)/.created $(VENV_TF)/.created: | $(VENV)/.created
+$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created: %/.created:
+	tools/setup/make_venv.sh $*
+	@touch $@
+
+$(VENV)/.raggrad: $(MODULE_FILES) | $(VENV)/.created
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/$(PIP_INSTALL) --config-settings build-dir=build/wheel '.[demo,test]'
+	@touch $@
+
+$(VENV)/.interop: tools/setup/requirements-interop.txt | $(VENV)/.created
+	$(VENV)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+$(VENV_LINT)/.packages: tools/setup/requirements-lint.txt | $(VENV_LINT)/.created
+	$(VENV_LINT)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+$(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.created
+	$(VENV_TF)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+# C++ builds, one folder per preset. CMake itself knows what is out of date.
+
+.PHONY: build/release/.built build/asan/.built build/tsan/.built build/clang/.built
+build/release/.built build/asan/.built build/tsan/.built build/clang/.built: build/%/.built: | $(VENV)/.created
+	tools/setup/system_packages.sh $(TEST_PACKAGES) $(if $(filter-out release,$*),clang libclang-rt-dev)
+	cmake --preset $*
+	cmake --build --preset $* -j $(JOBS)
+
+build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) | $(VENV)/.created
+	tools/setup/system_packages.sh $(TEST_PACKAGES) clang clang-tidy
+	cmake --preset tidy >/dev/null
+	@echo clang-tidy: what it finds, in full, goes into build/tidy/findings.txt
+	@run-clang-tidy -quiet -j $(JOBS) -p build/tidy >build/tidy/findings.txt 2>build/tidy/log.txt || \
+	  { sed 's/\x1b\[[0-9;]*m//g' build/tidy/findings.txt | grep -E ': (warning|error): ' | sort -u; exit 1; }
+	@touch $@
