@@ -16,9 +16,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from goldens.encoding import (  # noqa: E402
+from goldens.encoding import (
     FLOATS,
     Case,
     Inputs,
@@ -29,9 +29,9 @@ from goldens.encoding import (  # noqa: E402
     rng_for,
     tensor,
 )
-from goldens.segment_grad import INT32_MAX, make_inputs  # noqa: E402
+from goldens.segment_grad import INT32_MAX, make_inputs
 from goldens.segment_grad import OPERATORS as SEGMENT_GRADS
-from goldens.values import values  # noqa: E402
+from goldens.values import values
 
 VARIANT_GRAD = "RaggedTensorToVariantGradient"
 VARIES = "segfault*"  # or garbage or an abort: it depends on what lies beside the buffers

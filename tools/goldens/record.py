@@ -12,9 +12,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from goldens import crashes, tf_runner  # noqa: E402
-from goldens.cases import OPERATORS, directed_cases, random_case  # noqa: E402
-from goldens.encoding import rng_for  # noqa: E402
+from goldens import crashes, tf_runner
+from goldens.cases import OPERATORS, directed_cases, random_case
+from goldens.encoding import rng_for
 
 try:
     from tqdm import tqdm

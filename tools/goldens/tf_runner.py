@@ -19,11 +19,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from tensorflow.python.framework import op_def_registry  # noqa: E402
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
-from goldens.encoding import (  # noqa: E402
+from goldens.encoding import (
     QUANTIZED,
     Ragged,
     Tensor,

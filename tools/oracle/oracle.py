@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
 import numpy as np  # noqa: E402
-from goldens.cases import OPERATORS, random_case  # noqa: E402
 
+from goldens.cases import OPERATORS, random_case  # noqa: E402
 from oracle.differential import Journal, Json, Tally, run  # noqa: E402
 from oracle.worker import Worker  # noqa: E402
 
