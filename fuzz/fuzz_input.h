@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "raggrad/core/dtype.h"
+#include "raggrad/cpu/chunks.h"
 #include "raggrad/testing/generators.h"
 
 namespace raggrad::fuzz {
@@ -35,6 +36,7 @@ class FuzzInput {
   bool OneIn(int n) noexcept { return Byte() >= 256 - 256 / n; }
 
   // A number of things: below `small`, but in a few inputs up to `large`, so that work is split between threads.
+  bool large() const noexcept { return large_; }
   int64_t Count(int64_t small, int64_t large) noexcept { return large_ ? large * (1 + Below(64)) / 64 : Below(small); }
 
   // A generator to make more numbers than the input has bytes for.
@@ -79,7 +81,7 @@ class FuzzInput {
   static bool IsLarge(std::span<const uint8_t> input) noexcept {
     uint32_t checksum = 2166136261;
     for (const uint8_t byte : input) checksum = (checksum ^ byte) * 16777619;
-    return checksum >> 24 == 0;
+    return checksum >> 25 == 0;
   }
 
   template <class T>
@@ -106,12 +108,11 @@ class FuzzInput {
         return Random().UniformIds<I>(count, limit);
       case 2:
         return Random().ZipfIds<I>(count, limit);
-      default:  // ascending, in one piece or in as many as there may be threads
+      default:  // ascending, in one piece or in the pieces that threads get
         ids = Random().UniformIds<I>(count, limit);
-        const int64_t pieces = 1 + Below(3);
-        for (int64_t i = 0; i < pieces; ++i) {
-          std::sort(ids.begin() + count * i / pieces, ids.begin() + count * (i + 1) / pieces);
-        }
+        const cpu::Chunks pieces{count, 1 + Below(3)};
+        for (int64_t i = 0; i < pieces.count; ++i)
+          std::sort(ids.begin() + pieces.begin(i), ids.begin() + pieces.end(i));
         return ids;
     }
   }

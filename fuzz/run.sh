@@ -40,6 +40,7 @@ for corpus in fuzz/corpus/*/; do
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$found/log")
   speed=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$found/log")
   coverage=$(sed -n 's/.*cov: \([0-9]*\).*/\1/p' "$found/log" | tail -n 1)
+  rm -f "$found"/crashes/slow-unit-*
   crashes=$(find "$found/crashes" -type f | wc -l)
   echo "$family: ${runs:-?} runs, ${speed:-?} per second, coverage ${coverage:-?}, $crashes crashes"
   if [ "$code" -ne 0 ]; then

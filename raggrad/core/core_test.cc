@@ -25,7 +25,7 @@ TEST(StatusTest, CarriesCodeAndMessage) {
   EXPECT_TRUE(ok.ok());
   EXPECT_EQ(ok.message(), "");
   const Status error(Code::kInvalidArgument, "wrong");
-  const Status copy = error;
+  const Status copy = error;  // NOLINT(performance-unnecessary-copy-initialization): copies are what is tested
   EXPECT_FALSE(copy.ok());
   EXPECT_EQ(copy.code(), Code::kInvalidArgument);
   EXPECT_EQ(copy.message(), "wrong");
@@ -50,7 +50,7 @@ TEST(ShapeTest, HoldsShortAndLongShapes) {
   std::vector<int64_t> dims(254);
   std::iota(dims.begin(), dims.end(), 0);
   const Shape longest{std::span<const int64_t>(dims)};
-  const Shape copy = longest;
+  const Shape copy = longest;  // NOLINT(performance-unnecessary-copy-initialization): copies are what is tested
   ASSERT_TRUE(copy.valid());
   EXPECT_EQ(copy.rank(), 254);
   EXPECT_EQ(copy[253], 253);

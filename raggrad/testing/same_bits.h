@@ -11,14 +11,15 @@ namespace raggrad::testing {
 
 template <class T>
 bool IsNan(const T& value) noexcept {
-  if constexpr (std::is_same_v<T, Half>)
+  if constexpr (std::is_same_v<T, Half>) {
     return (value.bits & 0x7fff) > 0x7c00;
-  else if constexpr (std::is_same_v<T, BFloat16>)
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
     return (value.bits & 0x7fff) > 0x7f80;
-  else if constexpr (std::is_floating_point_v<T>)
+  } else if constexpr (std::is_floating_point_v<T>) {
     return value != value;
-  else
+  } else {
     return false;
+  }
 }
 
 // Equal bits, or both NaN: the sign and payload of a NaN made by arithmetic are the machine's choice.

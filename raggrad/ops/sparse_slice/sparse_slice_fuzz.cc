@@ -26,7 +26,7 @@ int64_t WrappingSubtract(int64_t a, int64_t b) {
 
 Indices MakeIndices(FuzzInput& in) {
   Indices made{{}, {}, {}, in.Count(60, 60000), 0, in.Below(5)};
-  if (made.n < 60 && in.OneIn(16)) made.d = in.Below(300);
+  if (!in.large() && in.OneIn(16)) made.d = in.Below(300);
   const int64_t values = 1 + in.Below(in.OneIn(8) ? 256 : 6);  // few of them: duplicates
   made.input = in.Ids<int64_t>(made.n * made.d, values);
   made.start = in.OneIn(4) ? in.Values<int64_t>(made.d) : in.Ids<int64_t>(made.d, 4);
