@@ -16,6 +16,18 @@ Result<GoldenOutputs> OneOutput(std::string_view name, Result<Tensor> result) {
 }
 
 template <auto kOperator>
+Result<GoldenOutputs> Segment(const GoldenCase& golden, const Context& ctx) {
+  return OneOutput("output",
+                   kOperator(golden.Input("data"), golden.Input("indices"), golden.Input("segment_ids"), ctx));
+}
+
+template <auto kOperator>
+Result<GoldenOutputs> SegmentWithNumSegments(const GoldenCase& golden, const Context& ctx) {
+  return OneOutput("output", kOperator(golden.Input("data"), golden.Input("indices"), golden.Input("segment_ids"),
+                                       golden.Input("num_segments"), ctx));
+}
+
+template <auto kOperator>
 Result<GoldenOutputs> SegmentGrad(const GoldenCase& golden, const Context& ctx) {
   return OneOutput("output", kOperator(golden.Input("grad"), golden.Input("indices"), golden.Input("segment_ids"),
                                        golden.Input("output_dim0"), ctx));
@@ -53,12 +65,18 @@ constexpr std::pair<std::string_view, GoldenOperator> kOperators[] = {
     {"RaggedFillEmptyRowsGrad", FillEmptyRowsGrad<RaggedFillEmptyRowsGrad>},
     {"RaggedTensorToVariantGradient", ToVariantGradient},
     {"SparseFillEmptyRowsGrad", FillEmptyRowsGrad<SparseFillEmptyRowsGrad>},
+    {"SparseSegmentMean", Segment<SparseSegmentMean>},
     {"SparseSegmentMeanGrad", SegmentGrad<SparseSegmentMeanGrad>},
     {"SparseSegmentMeanGradV2", SegmentGradV2<SparseSegmentMeanGradV2>},
+    {"SparseSegmentMeanWithNumSegments", SegmentWithNumSegments<SparseSegmentMeanWithNumSegments>},
+    {"SparseSegmentSqrtN", Segment<SparseSegmentSqrtN>},
     {"SparseSegmentSqrtNGrad", SegmentGrad<SparseSegmentSqrtNGrad>},
     {"SparseSegmentSqrtNGradV2", SegmentGradV2<SparseSegmentSqrtNGradV2>},
+    {"SparseSegmentSqrtNWithNumSegments", SegmentWithNumSegments<SparseSegmentSqrtNWithNumSegments>},
+    {"SparseSegmentSum", Segment<SparseSegmentSum>},
     {"SparseSegmentSumGrad", SegmentGrad<SparseSegmentSumGrad>},
     {"SparseSegmentSumGradV2", SegmentGradV2<SparseSegmentSumGradV2>},
+    {"SparseSegmentSumWithNumSegments", SegmentWithNumSegments<SparseSegmentSumWithNumSegments>},
     {"SparseSliceGrad", SliceGrad},
 };
 

@@ -4,72 +4,36 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/sparse_segment/isa_choice.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan.h"
 #include "raggrad/ops/sparse_segment/row_loop.h"
+#include "raggrad/ops/sparse_segment/row_split.h"
 
 namespace raggrad::sparse_segment::cpu {
 namespace {
 
-using ::raggrad::cpu::Chunks;
 using ::raggrad::cpu::ForEachChunk;
 using ::raggrad::cpu::SplitEvenly;
 
-constexpr int64_t kGrainBytes = 1 << 17;  // of gradient rows read, or output zeroed, per chunk at least
-constexpr int64_t kChunksPerWorker = 4;
-constexpr int64_t kColumnGrain = 16;  // a hot row is cut into strips of at least one cache line of float32
-
 template <class T, class C>
 Result<SumRowsFunction<T, C>> ChooseSumRows(const Context& ctx) noexcept {
-  const Result<Isa> isa = ChooseIsa(ctx.isa);
-  if (!isa.ok()) return isa.status();
-#if defined(__x86_64__)
-  if (*isa == Isa::kX86V4) return &SumRows<Isa::kX86V4, T, C>;
-  if (*isa == Isa::kX86V3) return &SumRows<Isa::kX86V3, T, C>;
-  return &SumRows<Isa::kX86V1, T, C>;
-#else
-  return &SumRows<Isa::kArmV8, T, C>;
-#endif
+  return ChooseByIsa<SumRowsFunction<T, C>>(ctx, []<Isa I>() { return &SumRows<I, T, C>; });
 }
 
-// Runs the job: every row is summed by one worker, so its order does not depend on their number. The cut is by
-// contributions, not by rows. A row with so many that it would keep one worker busy alone is cut by columns.
+// A unit of work is a contribution.
 template <class T, class C>
 void RunJob(Parallel& parallel, const RowJob<T, C>& job, int64_t rows, SumRowsFunction<T, C> sum_rows) noexcept {
   if (job.width == 0) return;
-  const int64_t n = job.num_contributions;
   const int64_t row_bytes = job.width * static_cast<int64_t>(sizeof(T));
-  const Chunks chunks = SplitEvenly(parallel, n, std::max<int64_t>(kGrainBytes / row_bytes, 1), kChunksPerWorker);
-  if (chunks.count == 1) {
-    sum_rows(job, 0, rows, 0, job.width);
-    return;
-  }
-  const int64_t strips = std::clamp<int64_t>(job.width / kColumnGrain, 1, parallel.num_workers());
-  const int64_t hot_length = n / chunks.count;
-  const auto row_at = [&](int64_t contribution) {  // the first row that starts there or later
+  const auto row_at = [&](int64_t contribution) {
     return std::lower_bound(job.row_starts, job.row_starts + rows, contribution) - job.row_starts;
   };
-  const auto is_hot = [&](int64_t row) {
-    return strips > 1 && job.row_starts[row + 1] - job.row_starts[row] > hot_length;
-  };
-  // Strip s of every hot row, and the other rows of chunk c, are tasks. A hot row spans more than a chunk's length, so
-  // it is the last to start in its chunk: looking at one row per chunk finds them all.
-  const auto last_row = [&](int64_t chunk) { return row_at(chunks.end(chunk)) - 1; };
-  const Chunks columns = {job.width, strips};
-  const auto task = [&](int64_t t) {
-    const int64_t chunk = t / (strips + 1);
-    const int64_t strip = t % (strips + 1) - 1;
-    const int64_t begin = row_at(chunks.begin(chunk));
-    const int64_t end = last_row(chunk) + 1;
-    if (begin == end) return;  // a long row covers the chunk
-    const bool hot_end = is_hot(end - 1);
-    if (strip < 0) {
-      sum_rows(job, begin, hot_end ? end - 1 : end, 0, job.width);
-    } else if (hot_end) {
-      sum_rows(job, end - 1, end, columns.begin(strip), columns.end(strip));
-    }
-  };
-  parallel.Run(chunks.count * (strips + 1), task);
+  const auto length = [&](int64_t row) { return job.row_starts[row + 1] - job.row_starts[row]; };
+  RunRows(parallel, SplitRows(parallel, job.num_contributions, row_bytes), rows, job.width, row_at, length,
+          [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+            sum_rows(job, row_begin, row_end, column_begin, column_end);
+          });
 }
 
 Accumulation AccumulationOf(const Context& ctx) noexcept {
@@ -119,15 +83,15 @@ void ZeroOtherRows(Parallel& parallel, const Problem& p, const Plan<C>& plan, T*
   const auto row_number = [&](int64_t u) { return static_cast<int64_t>(plan.contributions[plan.row_starts[u]].row); };
   const int64_t row_bytes = p.width * static_cast<int64_t>(sizeof(T));
   if (row_bytes == 0) return;
-  const Chunks chunks = SplitEvenly(parallel, p.dim0, std::max<int64_t>(kGrainBytes / row_bytes, 1), kChunksPerWorker);
-  ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  ForEachChunk(parallel, SplitRows(parallel, p.dim0, row_bytes), [&](int64_t, int64_t begin, int64_t end) {
     int64_t u = 0;  // the first unique row at or after `begin`
     for (int64_t upper = plan.rows; u < upper;) {
       const int64_t middle = u + (upper - u) / 2;
-      if (row_number(middle) < begin)
+      if (row_number(middle) < begin) {
         u = middle + 1;
-      else
+      } else {
         upper = middle;
+      }
     }
     for (int64_t row = begin; row < end; ++u) {
       const int64_t next = u < plan.rows ? std::min(row_number(u), end) : end;

@@ -1,6 +1,7 @@
 // What the checks hand to a backend. Internal to the family.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -22,9 +23,26 @@ struct Problem {
   int64_t segments() const noexcept { return grad.dim(0); }
 };
 
+// The same for the forwards. Only Check() in forward.cc makes one.
+struct ForwardProblem {
+  std::string_view op;  // for messages
+  SegmentCombiner combiner;
+  TensorView data;                      // [rows, inner...]
+  TensorView indices;                   // [n]
+  TensorView segment_ids;               // [n]
+  std::optional<int64_t> num_segments;  // in [0, 2^31); unset: the last segment id tells
+
+  int64_t n() const noexcept { return indices.dim(0); }
+};
+
+// What SparseSegmentSum takes; the others only FloatTypes.
+using SumTypes =
+    JoinLists<FloatTypes, TypeList<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>>;
+
 namespace cpu {
 Result<SparseSegmentGradV2Output> GradV2(const Problem& problem, const Context& ctx) noexcept;
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
 
 }  // namespace raggrad::sparse_segment

@@ -7,6 +7,7 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/radix_sort.h"
+#include "raggrad/ops/sparse_segment/ids.h"
 
 namespace raggrad::sparse_segment {
 namespace {
@@ -16,11 +17,6 @@ using ::raggrad::cpu::ForEachChunk;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
-
-template <class Int>
-bool InRange(Int value, int64_t limit) noexcept {
-  return static_cast<uint64_t>(static_cast<int64_t>(value)) < static_cast<uint64_t>(limit);
-}
 
 // The fault that a serial check in TensorFlow's order meets first. Only called when there is one.
 template <class Idx, class Seg>

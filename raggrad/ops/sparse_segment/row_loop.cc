@@ -2,28 +2,18 @@
 // so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
 #include "raggrad/ops/sparse_segment/row_loop.h"
 
-#include <type_traits>
-
-#include "raggrad/cpu/convert.h"
 #include "raggrad/cpu/flush_subnormals.h"
+#include "raggrad/ops/sparse_segment/row_ops.h"
 
 namespace raggrad::sparse_segment {
 namespace {
 
 constexpr Isa kIsa = RAGGRAD_TARGET_ISA;
-using Convert = ::raggrad::cpu::Convert<kIsa>;
 
 constexpr int64_t kBlock = 64;  // columns summed together; the sums of a block stay in the L1 cache or in registers
 constexpr int64_t kLeaf = 64;   // contributions that pairwise summation adds left to right
 constexpr int64_t kAhead = 12;  // contributions between a prefetch and its use: some 100 ns of work on short rows
-constexpr int64_t kCacheLine = 64;
-constexpr int kLevels = 64;  // of the tree of leaves
-
-template <Isa I, class T>
-inline constexpr bool kIs16Bit = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-template <Isa I, class T>
-using Accumulator = std::conditional_t<kIs16Bit<I, T>, float, T>;
+constexpr int kLevels = 64;     // of the tree of leaves
 
 // sums[c] += row[c] * scale: the product is rounded before it is added (-ffp-contract=off).
 template <Isa I, bool kScaled, class T>
@@ -31,19 +21,10 @@ template <Isa I, bool kScaled, class T>
                                        Accumulator<I, T> scale, int64_t columns) noexcept {
   if constexpr (kIs16Bit<I, T>) {
     float wide[kBlock];
-    Convert::WidenRow(row, wide, columns);
+    ::raggrad::cpu::Convert<I>::WidenRow(row, wide, columns);
     Add<I, kScaled, float>(sums, wide, scale, columns);
   } else {
     for (int64_t c = 0; c < columns; ++c) sums[c] += kScaled ? row[c] * scale : row[c];
-  }
-}
-
-template <Isa I, class T>
-[[gnu::always_inline]] inline void Store(const Accumulator<I, T>* sums, T* out, int64_t columns) noexcept {
-  if constexpr (kIs16Bit<I, T>) {
-    Convert::NarrowRow(sums, out, columns);
-  } else {
-    for (int64_t c = 0; c < columns; ++c) out[c] = sums[c];
   }
 }
 
@@ -52,24 +33,15 @@ template <Isa I, class A>
   for (int64_t c = 0; c < columns; ++c) sums[c] = A{0};
 }
 
-// The rows of the gradient lie anywhere in memory, but the sorted contributions tell early which come next.
-template <Isa I, class T, class C>
-[[gnu::always_inline]] inline void PrefetchRow(const RowJob<T, C>& job, int64_t contribution, int64_t column,
-                                               int64_t columns) noexcept {
-  if (contribution >= job.num_contributions) return;
-  const char* row =
-      reinterpret_cast<const char*>(job.grad + job.contributions[contribution].segment() * job.width + column);
-  const int64_t bytes = columns * static_cast<int64_t>(sizeof(T));
-  for (int64_t offset = 0; offset < bytes; offset += kCacheLine) __builtin_prefetch(row + offset);
-}
-
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumInOrder(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                               int64_t columns, Accumulator<I, T>* sums) noexcept {
   using A = Accumulator<I, T>;
   Clear<I>(sums, columns);
   for (int64_t k = begin; k < end; ++k) {
-    PrefetchRow<I>(job, k + kAhead, column, columns);
+    if (k + kAhead < job.num_contributions) {
+      PrefetchRow<I>(job.grad + job.contributions[k + kAhead].segment() * job.width + column, columns);
+    }
     const int64_t segment = job.contributions[k].segment();
     const A scale = kScaled ? static_cast<A>(job.scales[segment]) : A{1};
     Add<I, kScaled>(sums, job.grad + segment * job.width + column, scale, columns);

@@ -2,6 +2,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 
 namespace raggrad {
@@ -48,22 +49,13 @@ Result<Problem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad,
                       const TensorView& segment_ids, const TensorView& dim0) noexcept {
   const OpNames names = Names(combiner, v2);
   if (Status s = CheckTypes(names, grad, indices, segment_ids, dim0); !s.ok()) return s;
-  if (indices.rank() != 1) {
-    return InvalidArgument(names.op, "indices should be a vector. [indices: expected rank 1, got shape ", indices.shape,
-                           "]");
-  }
-  if (segment_ids.rank() != 1) {
-    return InvalidArgument(names.op, "segment_ids should be a vector. [segment_ids: expected rank 1, got shape ",
-                           segment_ids.shape, "]");
-  }
+  if (Status s = CheckVector(names.op, "indices", indices); !s.ok()) return s;
+  if (Status s = CheckVector(names.op, "segment_ids", segment_ids); !s.ok()) return s;
   if (dim0.rank() != 0) {
     return InvalidArgument(names.op, names.dim0, " should be a scalar. [", names.dim0, ": expected rank 0, got shape ",
                            dim0.shape, "]");
   }
-  if (indices.dim(0) != segment_ids.dim(0)) {
-    return InvalidArgument(names.op, "segment_ids and indices should have same size. [segment_ids: expected ",
-                           indices.dim(0), " elements as indices has, got ", segment_ids.dim(0), "]");
-  }
+  if (Status s = CheckSameSize(names.op, indices, segment_ids); !s.ok()) return s;
   if (grad.rank() == 0) {
     return InvalidArgument(names.op, "Index must be less than 0, got 0 [grad: expected at least rank 1, got a scalar]");
   }

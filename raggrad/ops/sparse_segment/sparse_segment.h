@@ -78,5 +78,64 @@ inline auto SparseSegmentSqrtNGrad(const TensorView& grad, const TensorView& ind
   return SparseSegmentGrad(SegmentCombiner::kSqrtN, grad, indices, segment_ids, output_dim0, ctx);
 }
 
+// The forwards --------------------------------------------------------------------------------------------------------
+//
+//   out[s] = x0 + x1 + ...                        Sum      x0, x1, ...: data[indices[i]] for all i with
+//          = (x0 + x1 + ...) / count(s)           Mean     segment_ids[i] == s, in the order of i
+//          = (x0 + x1 + ...) / sqrt(count(s))     SqrtN
+//
+// Rows of segments that no id names are +0. A segment of one row is a copy, bit for bit. Otherwise the order is
+// TensorFlow's: with n = count(s), the first n mod 8 rows (8 if that is 0, 9 if it is 1) are added left to right; then
+// each following group of eight, added left to right by itself, is added to the total. Below n = 10 the sum is
+// multiplied by 1/n or 1/sqrt(n), from there on divided by n or sqrt(n). half and bfloat16 are summed in float32 and
+// rounded once; float32 and float64 subnormals are flushed to zero in sums; a sum of only -0 is -0; integers wrap.
+// The bits depend neither on threads and instruction set nor on Context::accumulation.
+//
+// Shapes and types:
+//   data          [rows, inner...]   half, bfloat16, float32, float64; Sum also [u]int8 to [u]int64; at least rank 1
+//   indices       [n]                int32 or int64, in [0, rows), any order, repeats allowed
+//   segment_ids   [n]                int32 or int64, not negative, ascending; may skip
+//   num_segments  []                 int32 or int64, in [0, 2^31) and above the last segment id. Always in host memory.
+//
+// No memory beyond the output. It has a row for every number up to the last segment id, named or not.
+
+// out: [last segment id + 1, inner...]; [0, inner...] if n == 0
+Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                             const TensorView& segment_ids, const Context& ctx = {}) noexcept;
+
+// out: [num_segments, inner...]
+Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                                            const TensorView& segment_ids, const TensorView& num_segments,
+                                            const Context& ctx = {}) noexcept;
+
+// TensorFlow's names. Its attribute sparse_gradient has no influence on the forward.
+inline auto SparseSegmentSum(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
+                             const Context& ctx = {}) noexcept {
+  return SparseSegment(SegmentCombiner::kSum, data, indices, segment_ids, ctx);
+}
+inline auto SparseSegmentMean(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
+                              const Context& ctx = {}) noexcept {
+  return SparseSegment(SegmentCombiner::kMean, data, indices, segment_ids, ctx);
+}
+inline auto SparseSegmentSqrtN(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
+                               const Context& ctx = {}) noexcept {
+  return SparseSegment(SegmentCombiner::kSqrtN, data, indices, segment_ids, ctx);
+}
+inline auto SparseSegmentSumWithNumSegments(const TensorView& data, const TensorView& indices,
+                                            const TensorView& segment_ids, const TensorView& num_segments,
+                                            const Context& ctx = {}) noexcept {
+  return SparseSegmentWithNumSegments(SegmentCombiner::kSum, data, indices, segment_ids, num_segments, ctx);
+}
+inline auto SparseSegmentMeanWithNumSegments(const TensorView& data, const TensorView& indices,
+                                             const TensorView& segment_ids, const TensorView& num_segments,
+                                             const Context& ctx = {}) noexcept {
+  return SparseSegmentWithNumSegments(SegmentCombiner::kMean, data, indices, segment_ids, num_segments, ctx);
+}
+inline auto SparseSegmentSqrtNWithNumSegments(const TensorView& data, const TensorView& indices,
+                                              const TensorView& segment_ids, const TensorView& num_segments,
+                                              const Context& ctx = {}) noexcept {
+  return SparseSegmentWithNumSegments(SegmentCombiner::kSqrtN, data, indices, segment_ids, num_segments, ctx);
+}
+
 }  // namespace raggrad
 #pragma GCC visibility pop

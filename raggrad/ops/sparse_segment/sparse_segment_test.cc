@@ -8,6 +8,7 @@
 #include <random>
 
 #include "raggrad/ops/sparse_segment/reference.h"
+#include "raggrad/ops/sparse_segment/test_ids.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
@@ -16,6 +17,7 @@
 namespace raggrad {
 namespace {
 
+using ::raggrad::sparse_segment::Ids;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
@@ -31,10 +33,11 @@ constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner
 template <class V>
 V MakeValue(double x) {
   V value;
-  if constexpr (std::is_same_v<V, double>)
+  if constexpr (std::is_same_v<V, double>) {
     value = x;
-  else
+  } else {
     reference::Narrow(static_cast<float>(x), value);
+  }
   return value;
 }
 
@@ -61,17 +64,6 @@ V HostileValue(std::mt19937& random) {
   }
 }
 
-// Ids, kept in both index types.
-struct Ids {
-  std::vector<int64_t> wide;
-  std::vector<int32_t> narrow;
-
-  Ids(std::vector<int64_t> ids) : wide(std::move(ids)), narrow(wide.begin(), wide.end()) {}  // NOLINT: implicit
-  TensorView As(DType dtype) const {
-    return dtype == DType::kInt32 ? TensorView::Vector<int32_t>(narrow) : TensorView::Vector<int64_t>(wide);
-  }
-};
-
 template <class V>
 struct Case {
   Array<V> grad{{}};
@@ -80,7 +72,7 @@ struct Case {
   int32_t dim0 = 0;
 
   // `hot`: one in how many ids names row dim0 / 2; 0 for none.
-  static Case Random(int64_t n, int64_t segments, Shape inner, int32_t dim0, unsigned hot, uint32_t seed) {
+  static Case Random(int64_t n, int64_t segments, const Shape& inner, int32_t dim0, unsigned hot, uint32_t seed) {
     std::mt19937 random(seed);
     Case c;
     c.dim0 = dim0;
@@ -216,7 +208,7 @@ TYPED_TEST(SparseSegmentGradTest, ExtraMemoryIsBounded) {
       ASSERT_THAT(result, IsOk());
       const size_t outputs = result->output.bytes() + result->sorted_unique_indices.bytes();
       const auto rows = static_cast<size_t>(result->output.shape()[0]);
-      EXPECT_LE(allocator.peak_bytes() - outputs, 24 * static_cast<size_t>(n) + 8 * rows + 8 * 400);
+      EXPECT_LE(allocator.peak_bytes() - outputs, 24 * static_cast<size_t>(n) + 8 * rows + 8 * size_t{400});
     });
   }
 }

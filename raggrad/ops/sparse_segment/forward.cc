@@ -1,0 +1,97 @@
+// Checks of the forwards that need only shapes and types (and num_segments, which is always in host memory).
+#include "raggrad/core/operands.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
+
+namespace raggrad {
+namespace sparse_segment {
+namespace {
+
+constexpr std::string_view Name(SegmentCombiner combiner, bool with_num_segments) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return with_num_segments ? "SparseSegmentSumWithNumSegments" : "SparseSegmentSum";
+    case SegmentCombiner::kMean:
+      return with_num_segments ? "SparseSegmentMeanWithNumSegments" : "SparseSegmentMean";
+    case SegmentCombiner::kSqrtN:
+      return with_num_segments ? "SparseSegmentSqrtNWithNumSegments" : "SparseSegmentSqrtN";
+  }
+  return "SparseSegment";
+}
+
+Status CheckTypes(std::string_view op, SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                  const TensorView& segment_ids, const TensorView* num_segments) noexcept {
+  const Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, SumTypes{})
+                                                             : CheckDType(op, "data", data.dtype, FloatTypes{});
+  if (!data_type.ok()) return data_type;
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (num_segments != nullptr) {
+    if (Status s = CheckDType(op, "num_segments", num_segments->dtype, IndexTypes{}); !s.ok()) return s;
+  }
+  if (Status s = CheckOperands(op, {{"data", data}, {"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) {
+    return s;
+  }
+  return num_segments != nullptr ? CheckHostOperand(op, {"num_segments", *num_segments}) : Status();
+}
+
+Result<int64_t> ReadNumSegments(std::string_view op, const TensorView& num_segments) noexcept {
+  if (num_segments.rank() != 0) {
+    return InvalidArgument(op, "num_segments should be a scalar, not shape ", num_segments.shape,
+                           " [num_segments: expected rank 0, got rank ", num_segments.rank(), "]");
+  }
+  const int64_t count = num_segments.dtype == DType::kInt32 ? *num_segments.As<int32_t>() : *num_segments.As<int64_t>();
+  if (count < 0) {
+    return InvalidArgument(op, "segment ids must be >= 0 [num_segments: expected at least 0, got ", count, "]");
+  }
+  if (count > INT32_MAX) {  // TensorFlow takes the low 32 bits
+    return InvalidArgument(op, "num_segments must be < 2^31 [num_segments: expected at most ", INT32_MAX, ", got ",
+                           count, "]");
+  }
+  return count;
+}
+
+// In TensorFlow's order: the first fault decides which error it is. num_segments may be null.
+Result<ForwardProblem> Check(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                             const TensorView& segment_ids, const TensorView* num_segments) noexcept {
+  const std::string_view op = Name(combiner, num_segments != nullptr);
+  if (Status s = CheckTypes(op, combiner, data, indices, segment_ids, num_segments); !s.ok()) return s;
+  std::optional<int64_t> rows;
+  if (num_segments != nullptr) {
+    const Result<int64_t> count = ReadNumSegments(op, *num_segments);
+    if (!count.ok()) return count.status();
+    rows = *count;
+  }
+  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
+  if (data.rank() == 0) {
+    return InvalidArgument(op, "Shape must be at least rank 1 [data: expected at least rank 1, got a scalar]");
+  }
+  return ForwardProblem{op, combiner, data, indices, segment_ids, rows};
+}
+
+Result<Tensor> Forward(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                       const TensorView& segment_ids, const TensorView* num_segments, const Context& ctx) noexcept {
+  const Result<ForwardProblem> problem = Check(combiner, data, indices, segment_ids, num_segments);
+  if (!problem.ok()) return problem.status();
+  if (data.device == Device::kCpu) return cpu::Forward(*problem, ctx);
+  return NoKernelForDevice(problem->op, data.device);
+}
+
+}  // namespace
+}  // namespace sparse_segment
+
+Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                             const TensorView& segment_ids, const Context& ctx) noexcept {
+  return sparse_segment::Forward(combiner, data, indices, segment_ids, nullptr, ctx);
+}
+
+Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                                            const TensorView& segment_ids, const TensorView& num_segments,
+                                            const Context& ctx) noexcept {
+  return sparse_segment::Forward(combiner, data, indices, segment_ids, &num_segments, ctx);
+}
+
+}  // namespace raggrad

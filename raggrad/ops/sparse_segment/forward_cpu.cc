@@ -1,0 +1,224 @@
+// Host side of the CPU backend of the forwards: checks of the ids, the output, split of the row loop over workers.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/sparse_segment/forward_row_loop.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/isa_choice.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/row_split.h"
+
+namespace raggrad::sparse_segment::cpu {
+namespace {
+
+using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::SplitEvenly;
+
+constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
+
+// The rows of the output. TensorFlow counts them in the types of the ids, so what wraps there has to wrap here: it
+// decides which error a hostile last id gets.
+template <class Idx, class Seg>
+Result<int64_t> OutputRows(const ForwardProblem& p) noexcept {
+  if (p.n() == 0) return p.num_segments.value_or(0);
+  constexpr int64_t kLimit = std::numeric_limits<Idx>::max();
+  const int64_t position = p.n() - 1;
+  const Seg last = p.segment_ids.As<Seg>()[position];
+  if (last >= kLimit) {
+    return InvalidArgument(p.op, "Last segment id must be < kintmax, got ", last, " limit ", kLimit, " [segment_ids[",
+                           position, "]: expected less than ", kLimit, ", got ", last, "]");
+  }
+  const Seg next = static_cast<Seg>(static_cast<std::make_unsigned_t<Seg>>(last) + 1U);
+  if (p.num_segments && *p.num_segments < next) {
+    return InvalidArgument(p.op, "segment ids must be < num_segments [segment_ids[", position, "]: expected less than ",
+                           *p.num_segments, ", got ", last, "]");
+  }
+  const int64_t rows = p.num_segments ? *p.num_segments : static_cast<Idx>(next);
+  if (rows <= 0) {
+    return InvalidArgument(p.op, "segment ids must be >= 0 [segment_ids[", position, "]: expected at least 0",
+                           last > 0 ? " and one that can be counted in its type" : "", ", got ", last, "]");
+  }
+  return rows;
+}
+
+// TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up to rank 3) or 64, and words an overflow by
+// whether the new first dimension still fits where the old ones were.
+Status Overflow(std::string_view op, const Shape& data, const Shape& output) noexcept {
+  const auto fits = [&](int max_rank, int64_t limit) {
+    return data.rank() <= max_rank && std::ranges::all_of(data.dims(), [&](int64_t dim) { return dim < limit; });
+  };
+  constexpr int64_t k16Bit = UINT16_MAX - 1;
+  constexpr int64_t k32Bit = int64_t{UINT32_MAX} - 1;
+  const int64_t limit = fits(6, k16Bit) ? k16Bit : fits(3, k32Bit) ? k32Bit : INT64_MAX;
+  constexpr std::string_view kWhere = " [output: its rows, with the inner dimensions of data]";
+  if (output[0] < limit) {
+    return InvalidArgument(op, "Shape ", output, " results in overflow when computing number of elements", kWhere);
+  }
+  int64_t elements = output[0];
+  for (const int64_t dim : output.tail()) {
+    int64_t product = 0;
+    if (__builtin_mul_overflow(elements, dim, &product)) {
+      uint64_t wrapped = 0;
+      const bool wraps = __builtin_mul_overflow(static_cast<uint64_t>(elements), static_cast<uint64_t>(dim), &wrapped);
+      return InvalidArgument(op, "Encountered overflow when multiplying ", elements, " with ", dim,
+                             ", result: ", wraps ? int64_t{-1} : static_cast<int64_t>(wrapped), kWhere);
+    }
+    elements = product;
+  }
+  return {};
+}
+
+Result<Tensor> MakeOutput(const ForwardProblem& p, const Context& ctx, int64_t rows) noexcept {
+  const Shape shape = Shape::WithDim0(rows, p.data.shape.tail());
+  if (shape.valid() && !shape.NumElements()) return Overflow(p.op, p.data.shape, shape);
+  return AllocateOutput(ctx, 0, p.data.dtype, shape);
+}
+
+// The fault that TensorFlow, which goes from segment to segment, meets first. Only called when there is one.
+template <class Idx, class Seg>
+Status FirstFault(const ForwardProblem& p, int64_t rows) noexcept {
+  const Idx* indices = p.indices.As<Idx>();
+  const Seg* ids = p.segment_ids.As<Seg>();
+  for (int64_t begin = 0, end = 0; begin < p.n(); begin = end) {
+    while (end < p.n() && ids[end] == ids[begin]) ++end;
+    if (end < p.n() && ids[end] < ids[begin]) {
+      return InvalidArgument(p.op, "segment ids are not increasing [segment_ids[", end, "]: expected at least ",
+                             ids[begin], ", got ", ids[end], "]");
+    }
+    if (!InRange(ids[begin], rows)) {
+      return InvalidArgument(p.op, "Segment id ", ids[begin], " out of range [0, ", rows,
+                             "), possibly because 'segment_ids' input is not sorted. [segment_ids[", begin, "]]");
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      if (InRange(indices[i], p.data.dim(0))) continue;
+      return InvalidArgument(p.op, "Bad: indices[", i, "] == ", indices[i], " out of range [0, ", p.data.dim(0), ")");
+    }
+  }
+  return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
+}
+
+template <class Idx, class Seg>
+Status CheckIds(const ForwardProblem& p, Parallel& parallel, int64_t rows) noexcept {
+  if (p.n() == 0) return {};
+  const Idx* indices = p.indices.As<Idx>();
+  const Seg* ids = p.segment_ids.As<Seg>();
+  const int64_t data_rows = p.data.dim(0);
+  std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
+  ForEachChunk(parallel, SplitEvenly(parallel, p.n(), kIdGrain), [&](int64_t, int64_t begin, int64_t end) {
+    bool valid = true;  // without a branch for each id, so that the loops become vector code
+    for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
+    for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
+    if (!valid) fault.store(true, std::memory_order_relaxed);
+  });
+  return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
+}
+
+// Which ids an output row pools, found in the sorted ids without any table. A unit of work is an output row that is
+// written or a row of data that is read, so that long segments and long gaps between segments are both cut.
+template <class Seg>
+struct SegmentRows {
+  const Seg* ids;
+  int64_t n;
+
+  int64_t first_id(int64_t row) const noexcept { return std::lower_bound(ids, ids + n, row) - ids; }
+  int64_t length(int64_t row) const noexcept { return first_id(row + 1) - first_id(row); }
+
+  // Row r begins at unit r + first_id(r), and id i is at unit i + ids[i] + 1.
+  int64_t row_at(int64_t unit) const noexcept {
+    int64_t id = 0;  // the first that is behind `unit`
+    for (int64_t upper = n; id < upper;) {
+      const int64_t middle = id + (upper - id) / 2;
+      if (middle + ids[middle] < unit) {
+        id = middle + 1;
+      } else {
+        upper = middle;
+      }
+    }
+    const int64_t row = unit - id;
+    return id > 0 && ids[id - 1] == row ? row + 1 : row;  // if that row has ids before, it began before
+  }
+};
+
+// Output rows [row_begin, row_end): pools those that are segments, zeroes the others. If not all columns are asked for,
+// there are no others.
+template <class T, class Idx, class Seg>
+void PoolRows(const ForwardJob<T, Idx>& job, const SegmentRows<Seg>& segments, PoolSegmentsFunction<T, Idx> pool,
+              int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) noexcept {
+  const auto zero = [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<void*>(job.output + begin * job.width), 0,
+                static_cast<size_t>((end - begin) * job.width) * sizeof(T));
+  };
+  SegmentBatch batch;
+  int64_t row = row_begin;
+  int64_t id = segments.first_id(row_begin);
+  const int64_t end = segments.first_id(row_end);
+  while (id < end) {
+    const Seg segment = segments.ids[id];
+    if (row < segment) zero(row, segment);
+    batch.rows[batch.count] = segment;
+    batch.starts[batch.count++] = id;
+    while (id < end && segments.ids[id] == segment) ++id;
+    batch.starts[batch.count] = id;
+    row = int64_t{segment} + 1;
+    if (batch.count == SegmentBatch::kCapacity || id == end) {
+      pool(job, batch, column_begin, column_end);
+      batch.count = 0;
+    }
+  }
+  if (row < row_end) zero(row, row_end);
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
+  const auto pool = ChooseByIsa<PoolSegmentsFunction<T, Idx>>(ctx, []<Isa I>() { return &PoolSegments<I, T, Idx>; });
+  if (!pool.ok()) return pool.status();
+  const Result<int64_t> rows = OutputRows<Idx, Seg>(p);
+  if (!rows.ok()) return rows.status();
+  // Before the other ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  Result<Tensor> output = MakeOutput(p, ctx, *rows);
+  if (!output.ok()) return output;
+  Parallel& parallel = ctx.executor();
+  if (Status s = CheckIds<Idx, Seg>(p, parallel, *rows); !s.ok()) return s;
+  if (output->bytes() == 0) return output;
+
+  const int64_t width = *Shape::Product(p.data.shape.tail());
+  const ForwardJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
+  const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
+  RunRows(
+      parallel, SplitRows(parallel, p.n() + *rows, width * static_cast<int64_t>(sizeof(T))), *rows, width,
+      [&](int64_t unit) { return segments.row_at(unit); }, [&](int64_t row) { return segments.length(row); },
+      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+        PoolRows(job, segments, *pool, row_begin, row_end, column_begin, column_end);
+      });
+  return output;
+}
+
+// Signed sums wrap like unsigned ones, so the row loop has only these.
+template <class T>
+struct RowType {
+  using type = T;
+};
+template <class T>
+requires std::is_integral_v<T>
+struct RowType<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
+}  // namespace
+
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  return Visit(SumTypes{}, problem.data.dtype, [&]<class T>() {
+    return Visit(IndexTypes{}, problem.indices.dtype, [&]<class Idx>() {
+      return Visit(IndexTypes{}, problem.segment_ids.dtype, [&]<class Seg>() -> Result<Tensor> {
+        return Forward<typename RowType<T>::type, Idx, Seg>(problem, ctx);
+      });
+    });
+  });
+}
+
+}  // namespace raggrad::sparse_segment::cpu

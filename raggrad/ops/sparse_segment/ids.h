@@ -1,0 +1,30 @@
+// Checks of indices and segment ids that gradients and forwards share. Internal to the family.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/tensor_view.h"
+
+namespace raggrad::sparse_segment {
+
+// value in [0, limit), for any limit >= 0.
+template <class Int>
+bool InRange(Int value, int64_t limit) noexcept {
+  return static_cast<uint64_t>(static_cast<int64_t>(value)) < static_cast<uint64_t>(limit);
+}
+
+inline Status CheckVector(std::string_view op, std::string_view argument, const TensorView& ids) noexcept {
+  if (ids.rank() == 1) return {};
+  return InvalidArgument(op, argument, " should be a vector. [", argument, ": expected rank 1, got shape ", ids.shape,
+                         "]");
+}
+
+inline Status CheckSameSize(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept {
+  if (indices.dim(0) == segment_ids.dim(0)) return {};
+  return InvalidArgument(op, "segment_ids and indices should have same size. [segment_ids: expected ", indices.dim(0),
+                         " elements as indices has, got ", segment_ids.dim(0), "]");
+}
+
+}  // namespace raggrad::sparse_segment

@@ -1,0 +1,38 @@
+// What the row loops of the gradients and of the forwards share. For code that is compiled per instruction-set level:
+// everything is a template of the level, or always inlined.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "raggrad/core/dtype.h"
+#include "raggrad/core/isa.h"
+#include "raggrad/cpu/convert.h"
+
+namespace raggrad::sparse_segment {
+
+template <Isa I, class T>
+inline constexpr bool kIs16Bit = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+template <Isa I, class T>
+using Accumulator = std::conditional_t<kIs16Bit<I, T>, float, T>;
+
+template <Isa I, class T>
+[[gnu::always_inline]] inline void Store(const Accumulator<I, T>* sums, T* out, int64_t columns) noexcept {
+  if constexpr (kIs16Bit<I, T>) {
+    ::raggrad::cpu::Convert<I>::NarrowRow(sums, out, columns);
+  } else {
+    for (int64_t c = 0; c < columns; ++c) out[c] = sums[c];
+  }
+}
+
+// For rows that lie anywhere in memory, when the ids tell early which come next.
+template <Isa I, class T>
+[[gnu::always_inline]] inline void PrefetchRow(const T* row, int64_t columns) noexcept {
+  constexpr int64_t kCacheLine = 64;
+  const char* bytes = reinterpret_cast<const char*>(row);
+  const int64_t size = columns * static_cast<int64_t>(sizeof(T));
+  for (int64_t offset = 0; offset < size; offset += kCacheLine) __builtin_prefetch(bytes + offset);
+}
+
+}  // namespace raggrad::sparse_segment

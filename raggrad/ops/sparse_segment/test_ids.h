@@ -1,0 +1,22 @@
+// Ids for tests, kept in both index types.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "raggrad/core/tensor_view.h"
+
+namespace raggrad::sparse_segment {
+
+struct Ids {
+  std::vector<int64_t> wide;
+  std::vector<int32_t> narrow;
+
+  Ids(std::vector<int64_t> ids) : wide(std::move(ids)), narrow(wide.begin(), wide.end()) {}  // NOLINT: implicit
+  TensorView As(DType dtype) const {
+    return dtype == DType::kInt32 ? TensorView::Vector<int32_t>(narrow) : TensorView::Vector<int64_t>(wide);
+  }
+};
+
+}  // namespace raggrad::sparse_segment
