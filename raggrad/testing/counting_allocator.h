@@ -1,9 +1,9 @@
-// An allocator that counts, and fails when told to.
+// An allocator that counts, and fails when told to. Thread-safe.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "raggrad/core/allocator.h"
@@ -20,8 +20,9 @@ class CountingAllocator final : public Allocator {
 
   void* Allocate(size_t bytes) noexcept override {
     if (requests_++ == fail_at_) return nullptr;
-    live_ += bytes;
-    peak_ = std::max(peak_, live_);
+    const size_t live = live_ += bytes;
+    for (size_t peak = peak_; live > peak && !peak_.compare_exchange_weak(peak, live);) {
+    }
     return DefaultAllocator().Allocate(bytes);
   }
   void Deallocate(void* pointer, size_t bytes) noexcept override {
@@ -35,9 +36,9 @@ class CountingAllocator final : public Allocator {
 
  private:
   const int64_t fail_at_;
-  int64_t requests_ = 0;
-  size_t live_ = 0;
-  size_t peak_ = 0;
+  std::atomic<int64_t> requests_{0};
+  std::atomic<size_t> live_{0};
+  std::atomic<size_t> peak_{0};
 };
 
 // Runs `call(const Context&) -> Status` with an allocator that fails at request 0, 1, 2, ... until it succeeds: every

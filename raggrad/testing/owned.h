@@ -2,6 +2,7 @@
 // reader, the fuzzers and their drivers share; needs no GoogleTest.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@
 namespace raggrad::testing {
 
 // Gives each request exactly its bytes, so that AddressSanitizer sees the first byte read or written past them, and
-// refuses requests larger than `limit` and request number `fail_at`, counted from 0.
+// refuses requests larger than `limit` and request number `fail_at`, counted from 0. Thread-safe.
 class ExactAllocator final : public Allocator {
  public:
   explicit ExactAllocator(size_t limit = SIZE_MAX, int64_t fail_at = -1) noexcept : limit_(limit), fail_at_(fail_at) {}
@@ -25,8 +26,8 @@ class ExactAllocator final : public Allocator {
  private:
   const size_t limit_;
   const int64_t fail_at_;
-  int64_t requests_ = 0;
-  int64_t live_ = 0;
+  std::atomic<int64_t> requests_{0};
+  std::atomic<int64_t> live_{0};
 };
 
 // A tensor that holds a copy of `bytes`, which must be as many as the shape and the dtype (not string) take: nothing

@@ -1,0 +1,41 @@
+// A program that links failing_new.cc has an operator new that fails on demand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace raggrad::testing {
+
+enum class Failing { kNever, kOnce, kFromThenOn };
+
+// For as long as it lives, request `at` (counted from 0) fails, and with kFromThenOn all later ones. One at a time.
+class ScopedFailure {
+ public:
+  ScopedFailure(Failing when, int64_t at) noexcept;
+  ~ScopedFailure();
+  ScopedFailure(const ScopedFailure&) = delete;
+  ScopedFailure& operator=(const ScopedFailure&) = delete;
+};
+
+// How often operator new was called since the last ScopedFailure was made, in its life time.
+int64_t RequestsOfNew() noexcept;
+
+// call() with request 0, 1, 2, ... failing until there are no more requests; check(its result) each time.
+template <class Call, class Check>
+void ForEachFailure(const Call& call, const Check& check) {
+  for (const Failing when : {Failing::kOnce, Failing::kFromThenOn}) {
+    for (int64_t at = 0;; ++at) {
+      const auto result = [&] {
+        const ScopedFailure failure(when, at);
+        return call();
+      }();
+      SCOPED_TRACE("request " + std::to_string(at) + (when == Failing::kOnce ? " fails" : " and all later ones fail"));
+      check(result);
+      if (RequestsOfNew() <= at) break;
+    }
+  }
+}
+
+}  // namespace raggrad::testing
