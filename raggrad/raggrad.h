@@ -12,6 +12,7 @@
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/core/version.h"
+#include "raggrad/ops/batching/batching.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"

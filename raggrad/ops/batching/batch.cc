@@ -1,0 +1,269 @@
+#include "raggrad/ops/batching/batch.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "raggrad/ops/batching/checks.h"
+#include "raggrad/ops/batching/join.h"
+
+namespace raggrad::batching {
+namespace {
+
+constexpr std::string_view kOp = "Batch";
+
+Result<Tensor> Scalar(const Context& ctx, int output, int64_t value) noexcept {
+  Result<Tensor> scalar = AllocateOutput(ctx, output, DType::kInt64, Shape{});
+  if (scalar.ok()) *scalar->As<int64_t>() = value;
+  return scalar;
+}
+
+// Room for one more, so that push_back does not throw.
+void Grow(std::vector<BatchTask>& tasks) {
+  if (tasks.size() == tasks.capacity()) tasks.reserve(std::max<size_t>(4, 2 * tasks.size()));
+}
+
+}  // namespace
+
+BatchResource::BatchResource(std::shared_ptr<Environment> environment, const ResourceLimits& limits,
+                             const BatchCall& call)
+    : Resource(std::move(environment), kOp, limits),
+      max_batch_size_(call.max_batch_size < 0 ? INT64_MAX : call.max_batch_size),
+      max_enqueued_batches_(call.max_enqueued_batches < 0 ? INT64_MAX
+                                                          : std::max<int64_t>(call.max_enqueued_batches, 1)),
+      batch_timeout_(call.batch_timeout_micros),
+      allowed_batch_sizes_(call.allowed_batch_sizes) {}
+
+bool BatchResource::Call(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
+                         Blocked* blocked) noexcept {
+  Tasks displaced, filled;
+  Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    ++counters_.calls;
+    try {
+      status = Enqueue(call, request, id, done, blocked, displaced, filled);
+    } catch (const std::exception&) {  // std::bad_alloc, or std::system_error: no thread for the timer
+      status = NoMemory();
+    }
+  }
+  ProcessOrHand(displaced);
+  Process(filled);  // this call is its owner
+  if (!status.ok()) Finish<BatchOutput>(done, status);
+  return true;
+}
+
+Status BatchResource::Enqueue(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
+                              Blocked* blocked, Tasks& displaced, Tasks& filled) {
+  if (request.rows > max_batch_size_) {
+    return InvalidArgument(kOp, "Task size ", request.rows, " is larger than maximum input batch size ",
+                           max_batch_size_);
+  }
+  const auto queue = queues_.find(call.batching_queue);
+  const int64_t current = queue == queues_.end() ? 0 : queue->second;
+  const int64_t rows_before = current == 0 ? 0 : open_.find(current)->second.rows;
+  const bool joins = current != 0 && rows_before <= max_batch_size_ - request.rows;
+  if (current != 0 && !joins && max_enqueued_batches_ <= 1) {
+    return MakeError(Code::kUnavailable, kOp,
+                     ": The batch scheduling queue to which this task was submitted is full; currently 1 batches "
+                     "enqueued and max_enqueued_batches is ",
+                     max_enqueued_batches_);
+  }
+  const bool fills = (joins ? rows_before : 0) + request.rows == max_batch_size_;  // then nothing has to be held
+  if (Status s = CheckRoom(fills ? 0 : 1, fills ? 0 : request.bytes, !fills); !s.ok()) return s;
+
+  const auto position = joins ? open_.find(current) : StartBatch(call.batching_queue);
+  const auto& [serial, batch] = *position;
+  Waiting waiting = call.waiting;
+  if (!waiting.timeout) waiting.timeout = kNoDeadline;  // the batch's own deadline ends the wait
+  Alarm alarm;
+  bool armed = false;
+  try {
+    Grow(position->second.tasks);
+    armed = Arm(alarm, waiting, serial, ++last_ticket_);
+  } catch (...) {
+    if (!joins) DiscardBatch(position);
+    throw;
+  }
+  if (!armed) {
+    if (!joins) DiscardBatch(position);
+    return Cancelled();
+  }
+  // From here on nothing fails.
+  queues_.find(batch.queue)->second = serial;
+  if (current != 0 && !joins) displaced = TakeBatch(open_.find(current));
+  CountIn(request.bytes);
+  ++waiters_;
+  position->second.rows += request.rows;
+  position->second.tasks.push_back({id, std::move(request), std::move(done), blocked, last_ticket_, std::move(alarm)});
+  if (fills) filled = TakeBatch(position);
+  return {};
+}
+
+BatchResource::OpenBatches::iterator BatchResource::StartBatch(const std::string& queue) {
+  const int64_t serial = ++last_serial_;
+  const auto position = open_.try_emplace(serial, OpenBatch{queue}).first;
+  try {
+    queues_.try_emplace(queue, serial);
+    position->second.deadline =
+        environment_->timer.Set(Clock::now() + batch_timeout_, [self = weak_from_this(), serial] {
+          if (const auto resource = self.lock()) static_cast<BatchResource&>(*resource).TimeIsUp(serial);
+        });
+  } catch (...) {
+    DiscardBatch(position);
+    throw;
+  }
+  return position;
+}
+
+void BatchResource::DiscardBatch(OpenBatches::iterator position) noexcept {
+  environment_->timer.Cancel(position->second.deadline);
+  const auto queue = queues_.find(position->second.queue);
+  if (queue != queues_.end() && queue->second == position->first) queues_.erase(queue);
+  open_.erase(position);
+}
+
+BatchResource::Tasks BatchResource::TakeBatch(OpenBatches::iterator position) noexcept {
+  Tasks tasks = std::move(position->second.tasks);
+  for (BatchTask& task : tasks) Forget(task);
+  DiscardBatch(position);
+  return tasks;
+}
+
+void BatchResource::Forget(BatchTask& task) noexcept {
+  Disarm(task.alarm);
+  CountOut(task.request.bytes);
+  --waiters_;
+}
+
+void BatchResource::TimeIsUp(int64_t serial) noexcept {
+  Tasks tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(serial);
+    if (found != open_.end()) tasks = TakeBatch(found);
+  }
+  ProcessOrHand(tasks);
+}
+
+// The rest of the batch goes on without the call.
+void BatchResource::EndWait(int64_t serial, int64_t ticket, Status why) noexcept {
+  Completion<BatchOutput> done;
+  BatchRequest request;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(serial);
+    if (found == open_.end()) return;
+    OpenBatch& batch = found->second;
+    const auto task = std::ranges::find(batch.tasks, ticket, &BatchTask::ticket);
+    if (task == batch.tasks.end()) return;
+    Forget(*task);
+    batch.rows -= task->request.rows;
+    done = std::move(task->done);
+    request = std::move(task->request);
+    batch.tasks.erase(task);
+    if (batch.tasks.empty()) DiscardBatch(found);
+  }
+  request.tensors.clear();
+  Finish<BatchOutput>(done, std::move(why));
+}
+
+void BatchResource::Close() noexcept {
+  OpenBatches open;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    counters_.pieces_dropped += pieces_;
+    for (auto& [serial, batch] : open_) {
+      environment_->timer.Cancel(batch.deadline);
+      for (BatchTask& task : batch.tasks) Forget(task);
+    }
+    open.swap(open_);
+    queues_.clear();
+  }
+  for (auto& [serial, batch] : open) {
+    for (BatchTask& task : batch.tasks) Finish<BatchOutput>(task.done, Closed());
+  }
+}
+
+void BatchResource::ProcessOrHand(Tasks& tasks) noexcept {
+  if (tasks.empty()) return;
+  if (Blocked* const owner = tasks.back().blocked) {
+    owner->Hand(std::move(tasks));
+  } else {
+    Process(tasks);
+  }
+}
+
+// The last task is the owner. An error of the batch is everybody's: nobody else could tell the other calls.
+void BatchResource::Process(Tasks& tasks) noexcept {
+  if (tasks.empty()) return;
+  Result<BatchOutput> joined = JoinTasks(tasks);
+  for (size_t i = 0; i + 1 < tasks.size(); ++i) {
+    Finish<BatchOutput>(tasks[i].done, joined.ok() ? WithoutRows(tasks[i]) : joined.status());
+  }
+  Finish<BatchOutput>(tasks.back().done, std::move(joined));
+}
+
+Result<BatchOutput> BatchResource::JoinTasks(const Tasks& tasks) const noexcept {
+  const Context& ctx = environment_->ctx;
+  int64_t rows = 0;
+  for (const BatchTask& task : tasks) {
+    rows += task.request.rows;
+    if (task.request.tensors.size() != tasks[0].request.tensors.size()) {
+      return InvalidArgument(kOp, "Batching inputs must have equal number of edges [expected ",
+                             tasks[0].request.tensors.size(), " tensors, got ", task.request.tensors.size(), "]");
+    }
+  }
+  const auto allowed = std::ranges::lower_bound(allowed_batch_sizes_, rows);
+  const int64_t padding = allowed == allowed_batch_sizes_.end() ? 0 : *allowed - rows;
+  try {
+    std::vector<Tensor> joined;
+    std::vector<TensorView> views(tasks.size());
+    for (size_t t = 0; t < tasks[0].request.tensors.size(); ++t) {
+      for (size_t i = 0; i < tasks.size(); ++i) views[i] = tasks[i].request.tensors[t].view;
+      PieceFit fit;
+      for (size_t i = 0; i < tasks.size(); ++i) {
+        if (Status s = fit.Add(kOp, static_cast<int64_t>(i), views[i]); !s.ok()) return s;
+      }
+      Result<Tensor> tensor = Join(ctx, static_cast<int>(t), views, padding);
+      if (!tensor.ok()) return tensor.status();
+      joined.push_back(*std::move(tensor));
+    }
+    const int outputs = static_cast<int>(joined.size());
+    Result<Tensor> index = AllocateOutput(ctx, outputs, DType::kInt64, Shape{static_cast<int64_t>(tasks.size()), 3});
+    if (index.ok()) {
+      int64_t* entry = index->As<int64_t>();
+      int64_t begin = 0;
+      for (const BatchTask& task : tasks) {
+        *entry++ = task.id;
+        *entry++ = begin;
+        *entry++ = begin += task.request.rows;
+      }
+    }
+    return AssembleOutput(std::move(joined), std::move(index), Scalar(ctx, outputs + 1, tasks.back().id));
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  }
+}
+
+Result<BatchOutput> BatchResource::WithoutRows(const BatchTask& task) const noexcept {
+  const Context& ctx = environment_->ctx;
+  try {
+    std::vector<Tensor> tensors;
+    for (const SharedView& tensor : task.request.tensors) {
+      Result<Tensor> empty = NoRows(ctx, static_cast<int>(tensors.size()), tensor.view);
+      if (!empty.ok()) return empty.status();
+      tensors.push_back(*std::move(empty));
+    }
+    const int outputs = static_cast<int>(tensors.size());
+    return AssembleOutput(std::move(tensors), AllocateOutput(ctx, outputs, DType::kInt64, Shape{0, 3}),
+                          Scalar(ctx, outputs + 1, task.id));
+  } catch (const std::bad_alloc&) {
+    return NoMemory();
+  }
+}
+
+}  // namespace raggrad::batching

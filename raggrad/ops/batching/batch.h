@@ -1,0 +1,76 @@
+// The state of one Batch resource. Internal to the family.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "raggrad/ops/batching/batch_request.h"
+#include "raggrad/ops/batching/blocked_call.h"
+#include "raggrad/ops/batching/resource.h"
+
+namespace raggrad::batching {
+
+// A call that waits for its batch.
+struct BatchTask {
+  int64_t id;
+  BatchRequest request;
+  Completion<BatchOutput> done;
+  BlockedCall<BatchOutput, std::vector<BatchTask>>* blocked;  // null: nobody waits
+  int64_t ticket;
+  Alarm alarm = {};
+};
+
+class BatchResource final : public Resource {
+ public:
+  using Tasks = std::vector<BatchTask>;
+  using Blocked = BlockedCall<BatchOutput, Tasks>;
+
+  // `call` has passed CheckBatchOptions.
+  BatchResource(std::shared_ptr<Environment> environment, const ResourceLimits& limits, const BatchCall& call);
+
+  // False if the resource is closed: then nothing happened, and `request` and `done` were not used. `blocked`, if not
+  // null, is the thread that waits for the call.
+  bool Call(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
+            Blocked* blocked) noexcept;
+  // Joins the tasks of a batch and completes all their calls.
+  void Process(Tasks& tasks) noexcept;
+  void Close() noexcept override;
+
+ private:
+  // A batch that still takes tasks. It has at least one.
+  struct OpenBatch {
+    std::string queue;
+    Tasks tasks = {};
+    int64_t rows = 0;
+    int64_t deadline = 0;  // of the timer: when it is processed though it is not full
+  };
+  using OpenBatches = std::unordered_map<int64_t, OpenBatch>;
+
+  // Under the lock. OK: the task is in an open batch, or in one of those that are complete now.
+  Status Enqueue(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
+                 Blocked* blocked, Tasks& displaced, Tasks& filled);
+  // Under the lock. What throws leaves no trace.
+  OpenBatches::iterator StartBatch(const std::string& queue);
+  void DiscardBatch(OpenBatches::iterator batch) noexcept;
+  Tasks TakeBatch(OpenBatches::iterator batch) noexcept;
+  void Forget(BatchTask& task) noexcept;  // takes it out of the counts
+
+  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
+  void TimeIsUp(int64_t serial) noexcept;
+
+  // The thread that waits for the owner's call does the work, if there is one.
+  void ProcessOrHand(Tasks& tasks) noexcept;
+  Result<BatchOutput> JoinTasks(const Tasks& tasks) const noexcept;
+  Result<BatchOutput> WithoutRows(const BatchTask& task) const noexcept;
+
+  const int64_t max_batch_size_;
+  const int64_t max_enqueued_batches_;
+  const WaitTime batch_timeout_;
+  const std::vector<int64_t> allowed_batch_sizes_;
+  OpenBatches open_;                                 // by serial number
+  std::unordered_map<std::string, int64_t> queues_;  // queue -> serial number of its open batch
+  int64_t last_serial_ = 0;
+};
+
+}  // namespace raggrad::batching

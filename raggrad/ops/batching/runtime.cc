@@ -1,0 +1,306 @@
+// BatchingRuntime: finds the resource of a call, and builds the blocking forms and futures on the asynchronous ones.
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <new>
+#include <random>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "raggrad/core/fork.h"
+#include "raggrad/ops/batching/batch.h"
+#include "raggrad/ops/batching/batching.h"
+#include "raggrad/ops/batching/unbatch.h"
+#include "raggrad/ops/batching/unbatch_grad.h"
+
+namespace raggrad {
+
+using batching::BatchResource;
+using batching::Environment;
+using batching::Resource;
+using batching::UnbatchGradResource;
+using batching::UnbatchResource;
+
+namespace {
+
+std::string_view OpName(ResourceKind kind) noexcept {
+  switch (kind) {
+    case ResourceKind::kBatch:
+      return "Batch";
+    case ResourceKind::kUnbatch:
+      return "Unbatch";
+    case ResourceKind::kUnbatchGrad:
+      return "UnbatchGrad";
+  }
+  return "Batching";
+}
+
+// Visits every 64-bit number once before it repeats, in an order that looks random.
+uint64_t Scramble(uint64_t x) noexcept {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+uint64_t RandomSeed() noexcept {
+  try {
+    std::random_device device;
+    return (static_cast<uint64_t>(device()) << 32) | device();
+  } catch (const std::exception&) {
+    return static_cast<uint64_t>(batching::Clock::now().time_since_epoch().count());
+  }
+}
+
+// Runs `body() -> Result<std::shared_ptr<R>>`; an error or a lack of memory goes to `done`, and the pointer is null.
+template <class R, class T, class Body>
+std::shared_ptr<R> Guard(Completion<T>& done, const Body& body) noexcept {
+  if (!done) done = [](const Result<T>& /*result*/) {};
+  Status status;
+  try {
+    Result<std::shared_ptr<R>> resource = body();
+    if (resource.ok()) return *std::move(resource);
+    status = resource.status();
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kResourceExhausted, "no memory for the call");
+  }
+  done(std::move(status));
+  return nullptr;
+}
+
+template <class T, class Start>
+std::future<Result<T>> MakeFuture(const Start& start) {
+  // Shared, because std::function has to be copyable.
+  auto promise = std::make_shared<std::promise<Result<T>>>();
+  std::future<Result<T>> future = promise->get_future();
+  start(Completion<T>([promise](Result<T> value) { promise->set_value(std::move(value)); }));
+  return future;
+}
+
+}  // namespace
+
+struct BatchingRuntime::State {
+  using Name = std::tuple<ResourceKind, std::string, std::string>;
+  using NameView = std::tuple<ResourceKind, std::string_view, std::string_view>;
+  struct Before {
+    using is_transparent = void;
+    bool operator()(const NameView& a, const NameView& b) const noexcept { return a < b; }
+  };
+  using Resources = std::map<Name, std::shared_ptr<Resource>, Before>;
+
+  State(const Context& ctx, const ResourceLimits& default_limits)
+      : environment(std::make_shared<Environment>()), limits(default_limits) {
+    environment->ctx = ctx;
+  }
+
+  static NameView FullName(ResourceKind kind, const ResourceName& resource) noexcept {
+    return {kind, resource.container, resource.name.empty() ? OpName(kind) : std::string_view(resource.name)};
+  }
+
+  bool forked() const noexcept { return fork_generation != ForkGeneration(); }
+
+  static Status CheckUsable(const State* state, ResourceKind kind) noexcept {
+    if (state == nullptr) return MakeError(Code::kResourceExhausted, OpName(kind), ": no memory for the runtime");
+    if (!state->forked()) return {};
+    return MakeError(Code::kUnavailable, OpName(kind), ": this runtime was made before fork(); make one in the child");
+  }
+
+  std::shared_ptr<Resource> Find(ResourceKind kind, const ResourceName& resource, bool remove) noexcept {
+    const std::lock_guard lock(mutex);
+    const auto found = resources.find(FullName(kind, resource));
+    if (found == resources.end()) return nullptr;
+    std::shared_ptr<Resource> result = found->second;
+    if (remove) resources.erase(found);
+    return result;
+  }
+
+  // Does `call(R&) -> bool` on the resource of that name; `make() -> Result<std::shared_ptr<R>>` if there is none.
+  // False means that the resource was closed since it was found: then another one is looked for.
+  template <class R, class Make, class Call>
+  Result<std::shared_ptr<R>> Meet(ResourceKind kind, const ResourceName& name, const Make& make, const Call& call) {
+    for (;;) {
+      std::shared_ptr<R> resource = std::static_pointer_cast<R>(Find(kind, name, /*remove=*/false));
+      if (resource == nullptr) {
+        Result<std::shared_ptr<R>> made = make();
+        if (!made.ok()) return made;
+        const std::lock_guard lock(mutex);
+        const auto [position, inserted] = resources.try_emplace(Name(FullName(kind, name)), *made);
+        resource = std::static_pointer_cast<R>(position->second);  // another thread may have been faster
+      }
+      if (call(*resource)) return resource;
+    }
+  }
+
+  // Begins a call. The resource in which it meets others; null if it has failed before that. `done` is used up.
+  static std::shared_ptr<UnbatchGradResource> Begin(State* state, const UnbatchGradCall& call, Completion<Tensor>& done,
+                                                    UnbatchGradResource::Blocked* blocked) noexcept;
+  static std::shared_ptr<UnbatchResource> Begin(State* state, const UnbatchCall& call,
+                                                Completion<Tensor>& done) noexcept;
+  static std::shared_ptr<BatchResource> Begin(State* state, const BatchCall& call, Completion<BatchOutput>& done,
+                                              BatchResource::Blocked* blocked) noexcept;
+
+  const std::shared_ptr<Environment> environment;
+  const ResourceLimits limits;
+  const int fork_generation = ForkGeneration();
+  const uint64_t id_seed = RandomSeed();
+  std::atomic<uint64_t> ids_drawn{0};
+  std::mutex mutex;
+  Resources resources;
+  std::shared_ptr<State> itself;  // set in a child of fork(): then nothing here is ever destroyed
+};
+
+std::shared_ptr<UnbatchGradResource> BatchingRuntime::State::Begin(State* state, const UnbatchGradCall& call,
+                                                                   Completion<Tensor>& done,
+                                                                   UnbatchGradResource::Blocked* blocked) noexcept {
+  constexpr ResourceKind kKind = ResourceKind::kUnbatchGrad;
+  return Guard<UnbatchGradResource>(done, [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
+    if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
+    auto request = batching::CheckUnbatchGrad(call);
+    if (!request.ok()) return request.status();
+    const auto make = [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
+      return std::make_shared<UnbatchGradResource>(state->environment, OpName(kKind), state->limits);
+    };
+    return state->Meet<UnbatchGradResource>(kKind, call.resource, make, [&](UnbatchGradResource& resource) {
+      return resource.Call(*request, done, blocked);
+    });
+  });
+}
+
+std::shared_ptr<UnbatchResource> BatchingRuntime::State::Begin(State* state, const UnbatchCall& call,
+                                                               Completion<Tensor>& done) noexcept {
+  constexpr ResourceKind kKind = ResourceKind::kUnbatch;
+  return Guard<UnbatchResource>(done, [&]() -> Result<std::shared_ptr<UnbatchResource>> {
+    if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
+    auto request = batching::CheckUnbatch(state->environment->ctx, call);
+    if (!request.ok()) return request.status();
+    const auto make = [&]() -> Result<std::shared_ptr<UnbatchResource>> {
+      ResourceLimits own_limits = state->limits;
+      own_limits.default_timeout = own_limits.max_piece_age = WaitTime(call.timeout_micros);
+      return std::make_shared<UnbatchResource>(state->environment, OpName(kKind), own_limits);
+    };
+    return state->Meet<UnbatchResource>(kKind, call.resource, make,
+                                        [&](UnbatchResource& resource) { return resource.Call(*request, done); });
+  });
+}
+
+std::shared_ptr<BatchResource> BatchingRuntime::State::Begin(State* state, const BatchCall& call,
+                                                             Completion<BatchOutput>& done,
+                                                             BatchResource::Blocked* blocked) noexcept {
+  constexpr ResourceKind kKind = ResourceKind::kBatch;
+  return Guard<BatchResource>(done, [&]() -> Result<std::shared_ptr<BatchResource>> {
+    if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
+    auto request = batching::CheckBatch(state->environment->ctx, call, blocked != nullptr);
+    if (!request.ok()) return request.status();
+    if (request->rows == 0) {
+      done(batching::NoRowsOutput(state->environment->ctx, *request));
+      return std::shared_ptr<BatchResource>();
+    }
+    const auto make = [&]() -> Result<std::shared_ptr<BatchResource>> {
+      if (Status s = batching::CheckBatchOptions(call); !s.ok()) return s;
+      return std::make_shared<BatchResource>(state->environment, state->limits, call);
+    };
+    const auto id = static_cast<int64_t>(Scramble(state->id_seed + state->ids_drawn.fetch_add(1)));
+    return state->Meet<BatchResource>(kKind, call.resource, make, [&](BatchResource& resource) {
+      return resource.Call(call, *request, id, done, blocked);
+    });
+  });
+}
+
+BatchingRuntime::BatchingRuntime(const Context& ctx, const ResourceLimits& limits) noexcept {
+  try {
+    state_ = std::make_shared<State>(ctx, limits);
+  } catch (const std::bad_alloc&) {  // every call will say so
+  }
+}
+
+BatchingRuntime::~BatchingRuntime() {
+  if (!state_) return;
+  if (state_->forked()) {  // locks may be held, and the timer's thread cannot be joined
+    state_->itself = state_;
+    return;
+  }
+  CloseAll();
+  state_->environment->timer.Stop();
+}
+
+void BatchingRuntime::UnbatchGradAsync(const UnbatchGradCall& call, Completion<Tensor> done) noexcept {
+  State::Begin(state_.get(), call, done, nullptr);
+}
+void BatchingRuntime::UnbatchAsync(const UnbatchCall& call, Completion<Tensor> done) noexcept {
+  State::Begin(state_.get(), call, done);
+}
+void BatchingRuntime::BatchAsync(const BatchCall& call, Completion<BatchOutput> done) noexcept {
+  State::Begin(state_.get(), call, done, nullptr);
+}
+
+Result<Tensor> BatchingRuntime::UnbatchGrad(const UnbatchGradCall& call) noexcept {
+  UnbatchGradResource::Blocked blocked;
+  Completion<Tensor> done = blocked.completion();
+  const auto resource = State::Begin(state_.get(), call, done, &blocked);
+  return blocked.Wait([&](batching::UnbatchGradEnding& ending) { resource->Conclude(ending); });
+}
+Result<Tensor> BatchingRuntime::Unbatch(const UnbatchCall& call) noexcept {
+  batching::BlockedCall<Tensor, std::monostate> blocked;
+  Completion<Tensor> done = blocked.completion();
+  State::Begin(state_.get(), call, done);
+  return blocked.Wait([](std::monostate) {});  // a piece is cut by the call that brings it: no work is handed over
+}
+Result<BatchOutput> BatchingRuntime::Batch(const BatchCall& call) noexcept {
+  BatchResource::Blocked blocked;
+  Completion<BatchOutput> done = blocked.completion();
+  const auto resource = State::Begin(state_.get(), call, done, &blocked);
+  return blocked.Wait([&](BatchResource::Tasks& tasks) { resource->Process(tasks); });
+}
+
+std::future<Result<Tensor>> BatchingRuntime::UnbatchGradFuture(const UnbatchGradCall& call) {
+  return MakeFuture<Tensor>([&](Completion<Tensor> done) { UnbatchGradAsync(call, std::move(done)); });
+}
+std::future<Result<Tensor>> BatchingRuntime::UnbatchFuture(const UnbatchCall& call) {
+  return MakeFuture<Tensor>([&](Completion<Tensor> done) { UnbatchAsync(call, std::move(done)); });
+}
+std::future<Result<BatchOutput>> BatchingRuntime::BatchFuture(const BatchCall& call) {
+  return MakeFuture<BatchOutput>([&](Completion<BatchOutput> done) { BatchAsync(call, std::move(done)); });
+}
+
+template <class F>
+Status BatchingRuntime::WithResource(ResourceKind kind, const ResourceName& resource, bool remove,
+                                     const F& f) const noexcept {
+  if (Status s = State::CheckUsable(state_.get(), kind); !s.ok()) return s;
+  const std::shared_ptr<Resource> found = state_->Find(kind, resource, remove);
+  if (!found) {
+    return MakeError(Code::kNotFound, OpName(kind), ": no resource '", resource.name, "' in container '",
+                     resource.container, "'");
+  }
+  f(*found);
+  return {};
+}
+
+Status BatchingRuntime::SetLimits(ResourceKind kind, const ResourceName& resource,
+                                  const ResourceLimits& limits) noexcept {
+  return WithResource(kind, resource, /*remove=*/false, [&](Resource& found) { found.SetLimits(limits); });
+}
+
+Result<ResourceStatistics> BatchingRuntime::Statistics(ResourceKind kind, const ResourceName& resource) const noexcept {
+  ResourceStatistics statistics;
+  const Status status =
+      WithResource(kind, resource, /*remove=*/false, [&](const Resource& found) { statistics = found.Statistics(); });
+  if (!status.ok()) return status;
+  return statistics;
+}
+
+Status BatchingRuntime::Close(ResourceKind kind, const ResourceName& resource) noexcept {
+  return WithResource(kind, resource, /*remove=*/true, [](Resource& found) { found.Close(); });
+}
+
+void BatchingRuntime::CloseAll() noexcept {
+  if (!state_ || state_->forked()) return;
+  State::Resources resources;
+  {
+    const std::lock_guard lock(state_->mutex);
+    resources.swap(state_->resources);
+  }
+  for (auto& [name, resource] : resources) resource->Close();
+}
+
+}  // namespace raggrad

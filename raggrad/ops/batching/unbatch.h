@@ -1,0 +1,59 @@
+// The state of one Unbatch resource. Internal to the family.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "raggrad/ops/batching/resource.h"
+
+namespace raggrad::batching {
+
+using UnbatchPieces = AgedPieces<Tensor>;
+
+// An UnbatchCall whose operands have been checked and whose batch has been cut.
+struct UnbatchRequest {
+  int64_t id;
+  DType dtype;
+  std::optional<Tensor> own = {};      // the caller's rows, if it brought them itself
+  UnbatchPieces::Entries pieces = {};  // those of the others, in the order of batch_index; keys are distinct
+  Waiting waiting = {};
+};
+
+Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call) noexcept;
+
+class UnbatchResource final : public Resource {
+ public:
+  using Resource::Resource;
+
+  // False if the resource is closed: then nothing happened, and `request` and `done` were not used.
+  bool Call(UnbatchRequest& request, Completion<Tensor>& done) noexcept;
+  void Close() noexcept override;
+
+ private:
+  struct Waiter {
+    Completion<Tensor> done = nullptr;
+    DType dtype = DType::kInvalid;
+    int64_t ticket = 0;
+    Alarm alarm = {};
+  };
+  using Waiters = std::unordered_map<int64_t, Waiter>;
+
+  // Under the lock. Returns how the call ends; nothing if it waits now. Pieces that calls are waiting for go to
+  // `awaited`, those calls to `receivers`, in the same order. What throws leaves no trace.
+  std::optional<Result<Tensor>> Arrive(UnbatchRequest& request, Completion<Tensor>& done,
+                                       UnbatchPieces::Entries& awaited, std::vector<Waiter>& receivers);
+  Status CheckRoomFor(const UnbatchRequest& request) const noexcept;
+  // The end of waiting_ if the call is cancelled already.
+  Waiters::iterator StartWaiting(const UnbatchRequest& request);
+  void Store(UnbatchPieces::Entries& pieces);
+  Waiter TakeWaiter(Waiters::iterator waiter) noexcept;
+
+  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
+  void DropOldPieces() noexcept override { Expire(stored_); }
+
+  UnbatchPieces stored_;
+  Waiters waiting_;
+};
+
+}  // namespace raggrad::batching

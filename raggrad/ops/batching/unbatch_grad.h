@@ -1,0 +1,99 @@
+// The state of one UnbatchGrad resource. Internal to the family.
+//
+// A key is known to a resource for one of two reasons: somebody brought its piece and nobody has asked for it yet
+// (unclaimed_), or an owner that waits has listed it (wanted_), whether its piece has come or not. Pieces that have
+// come lie in the owner's Batch, reserved for it.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "raggrad/ops/batching/blocked_call.h"
+#include "raggrad/ops/batching/checks.h"
+#include "raggrad/ops/batching/resource.h"
+#include "raggrad/ops/batching/unbatch_grad_request.h"
+
+namespace raggrad::batching {
+
+// How a call ends, carried out after unlocking: joining copies, and callbacks are somebody else's code.
+struct UnbatchGradEnding {
+  Completion<Tensor> done = nullptr;  // null: it has not ended
+  BlockedCall<Tensor, UnbatchGradEnding>* blocked = nullptr;
+  Status status = {};
+  std::vector<SharedView> pieces = {};     // joined, if the status is OK; dropped otherwise
+  std::optional<TensorView> no_rows = {};  // the result has this type and inner shape, and no rows
+};
+
+class UnbatchGradResource final : public Resource {
+ public:
+  using Blocked = BlockedCall<Tensor, UnbatchGradEnding>;
+
+  using Resource::Resource;
+
+  // False if the resource is closed: then nothing happened, and `done` was not used. `blocked`, if not null, is the
+  // thread that waits for the call; `request` may change.
+  bool Call(UnbatchGradRequest& request, Completion<Tensor>& done, Blocked* blocked) noexcept;
+  // Joins what there is to join and completes the call.
+  void Conclude(UnbatchGradEnding& ending) noexcept;
+  void Close() noexcept override;
+
+ private:
+  // An owner that waits.
+  struct Batch {
+    int64_t id = 0;
+    DType dtype = DType::kInvalid;
+    std::vector<IndexRow> rows = {};
+    std::vector<SharedView> pieces = {};  // one per row; those that have not come are empty
+    size_t missing = 0;
+    int64_t bytes = 0;
+    PieceFit fit = {};
+    Completion<Tensor> done = nullptr;
+    Blocked* blocked = nullptr;
+    int64_t ticket = 0;
+    Alarm alarm = {};
+  };
+  struct Wanted {
+    Batch* batch;
+    size_t row;
+    bool arrived;
+  };
+  using Batches = std::unordered_map<int64_t, Batch>;
+
+  // What a call does to the resource.
+  struct Decision {
+    Status status = {};     // not OK: the call fails
+    size_t missing = 0;     // an owner waits for so many, if the status is OK
+    PieceFit fit = {};      // of those that are there, if it waits
+    bool brings = false;    // its piece goes to another batch, or to the unclaimed ones
+    bool outlives = false;  // its piece may be needed after the call has returned
+  };
+
+  // Under the lock.
+  Decision Decide(const UnbatchGradRequest& request, bool blocked) const noexcept;
+  Decision DecideOwner(const UnbatchGradRequest& request, bool wanted) const noexcept;
+  Status CheckPresent(const UnbatchGradRequest& request, PieceFit& fit) const noexcept;
+
+  // Under the lock. What throws std::bad_alloc or std::system_error leaves no trace.
+  void CarryOut(const Decision& decision, const UnbatchGradRequest& request, Completion<Tensor>& done, Blocked* blocked,
+                UnbatchGradEnding& mine, UnbatchGradEnding& other);
+  Status StartWaiting(const Decision& decision, const UnbatchGradRequest& request, Completion<Tensor>& done,
+                      Blocked* blocked);
+  void StoreUnclaimed(const UnbatchGradRequest& request);
+
+  // Under the lock.
+  Status Collect(const UnbatchGradRequest& request, std::vector<SharedView>& pieces) noexcept;
+  Status Serve(Wanted& wanted, const UnbatchGradRequest& request, UnbatchGradEnding& other) noexcept;
+  void Put(Wanted& wanted, SharedView piece, int64_t bytes) noexcept;
+  AgedPieces<SharedView>::Entry TakeUnclaimed(int64_t key) noexcept;
+  void Unregister(Batches::iterator batch) noexcept;
+  void End(Batches::iterator batch, Status status, UnbatchGradEnding& ending) noexcept;
+
+  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
+  void DropOldPieces() noexcept override { Expire(unclaimed_); }
+
+  AgedPieces<SharedView> unclaimed_;
+  std::unordered_map<int64_t, Wanted> wanted_;
+  Batches open_;  // by owner id
+};
+
+}  // namespace raggrad::batching
