@@ -221,7 +221,7 @@ TEST(BatchingNoThrowTest, BatchThatIsFilled) {
 
 TEST(BatchingNoThrowTest, EndingWaitsNeedsNoMemory) {
   const Cancellation token;
-  Outcome cancelled, closed, expired;
+  Outcome cancelled, closed;
   BatchingRuntime runtime;
   GradOperands first(1, FloatPiece(1, 2, 0), {1, 2});
   first.call().waiting.cancellation = token;

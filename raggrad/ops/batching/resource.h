@@ -106,7 +106,7 @@ template <class Piece>
 void Resource::Expire(AgedPieces<Piece>& pieces) noexcept {
   typename AgedPieces<Piece>::Entries expired;  // destroyed after unlocking
   const std::lock_guard lock(mutex_);
-  age_alarm_ = 0;
+  environment_->timer.Cancel(std::exchange(age_alarm_, 0));  // gone already, unless it was set anew meanwhile
   if (!After(Clock::now(), limits_.max_piece_age)) return;
   expired = pieces.TakeUntil(Clock::now() - std::max(limits_.max_piece_age, WaitTime::zero()));
   for (const auto& entry : expired) CountOut(entry.bytes);

@@ -48,7 +48,8 @@ bool UnbatchGradResource::Call(UnbatchGradRequest& request, Completion<Tensor>& 
   }
   lock.unlock();
   if (other.blocked != nullptr && other.status.ok()) {
-    std::exchange(other.blocked, nullptr)->Hand(std::move(other));
+    Blocked* const waiting = std::exchange(other.blocked, nullptr);
+    waiting->Hand(std::move(other));
   } else {
     Conclude(other);
   }

@@ -22,8 +22,8 @@ constexpr std::string_view Name(SegmentCombiner combiner, bool with_num_segments
 
 Status CheckTypes(std::string_view op, SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                   const TensorView& segment_ids, const TensorView* num_segments) noexcept {
-  const Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, SumTypes{})
-                                                             : CheckDType(op, "data", data.dtype, FloatTypes{});
+  Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, SumTypes{})
+                                                       : CheckDType(op, "data", data.dtype, FloatTypes{});
   if (!data_type.ok()) return data_type;
   if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;

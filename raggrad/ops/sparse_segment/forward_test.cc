@@ -20,6 +20,8 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::IndexTypePair;
+using ::raggrad::sparse_segment::IndexTypePairs;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
@@ -72,20 +74,20 @@ struct Case {
       const int64_t num_segments = last_segment() + 1 + more;
       const Array<V> want = Want(combiner, last_segment() + 1);
       const Array<V> want_more = Want(combiner, num_segments);
-      for (const DType index : {DType::kInt32, DType::kInt64}) {
-        for (const DType segment : {DType::kInt32, DType::kInt64}) {
-          SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", " + std::string(DTypeName(index)) +
-                       " indices, " + std::string(DTypeName(segment)) + " segment_ids");
-          ForEachSetting([&](const Context& ctx) {
-            const auto got = Run(combiner, ctx, index, segment);
-            ASSERT_THAT(got, IsOk());
-            EXPECT_TRUE(HoldsBits(got->view(), want));
-            const auto got_more = SparseSegmentWithNumSegments(
-                combiner, data, indices.As(index), segment_ids.As(segment), TensorView::Scalar(num_segments), ctx);
-            ASSERT_THAT(got_more, IsOk());
-            EXPECT_TRUE(HoldsBits(got_more->view(), want_more));
-          });
-        }
+      for (const IndexTypePair types : IndexTypePairs(indices)) {
+        SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", " +
+                     std::string(DTypeName(types.index)) + " indices, " + std::string(DTypeName(types.segment)) +
+                     " segment_ids");
+        ForEachSetting([&](const Context& ctx) {
+          const auto got = Run(combiner, ctx, types.index, types.segment);
+          ASSERT_THAT(got, IsOk());
+          EXPECT_TRUE(HoldsBits(got->view(), want));
+          const auto got_more =
+              SparseSegmentWithNumSegments(combiner, data, indices.As(types.index), segment_ids.As(types.segment),
+                                           TensorView::Scalar(num_segments), ctx);
+          ASSERT_THAT(got_more, IsOk());
+          EXPECT_TRUE(HoldsBits(got_more->view(), want_more));
+        });
       }
     }
   }

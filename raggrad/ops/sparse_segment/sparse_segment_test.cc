@@ -18,6 +18,8 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::IndexTypePair;
+using ::raggrad::sparse_segment::IndexTypePairs;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
@@ -108,30 +110,29 @@ struct Case {
     return *reference::Grad(combiner, grad.values.data(), grad.shape[0], width(), indices.wide, segment_ids.wide, dim0);
   }
 
-  // Both operators, all combiners, index types, thread counts and instruction sets.
+  // Both operators, all combiners, pairs of index types, thread counts and instruction sets.
   void ExpectExact() const {
     for (const SegmentCombiner combiner : kCombiners) {
       const reference::Rows<V> want = Reference(combiner);
       const auto rows = static_cast<int64_t>(want.unique.size());
       const Array<V> want_rows{want.values, Shape::WithDim0(rows, grad.shape.tail())};
       const Array<V> want_dense{reference::Densify(want, dim0, width()), Shape::WithDim0(dim0, grad.shape.tail())};
-      for (const DType index : {DType::kInt32, DType::kInt64}) {
-        for (const DType segment : {DType::kInt32, DType::kInt64}) {
-          SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", " + std::string(DTypeName(index)) +
-                       " indices, " + std::string(DTypeName(segment)) + " segment_ids");
-          ForEachSetting([&](const Context& ctx) {
-            const auto v2 = V2(combiner, ctx, index, segment);
-            ASSERT_THAT(v2, IsOk());
-            EXPECT_TRUE(HoldsBits(v2->output.view(), want_rows));
-            const TensorView& unique = v2->sorted_unique_indices.view();
-            EXPECT_TRUE(index == DType::kInt32
-                            ? HoldsBits(unique, Array<int32_t>{{want.unique.begin(), want.unique.end()}})
-                            : HoldsBits(unique, Array<int64_t>{want.unique}));
-            const auto v1 = V1(combiner, ctx, index, segment);
-            ASSERT_THAT(v1, IsOk());
-            EXPECT_TRUE(HoldsBits(v1->view(), want_dense));
-          });
-        }
+      for (const IndexTypePair types : IndexTypePairs(indices)) {
+        SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", " +
+                     std::string(DTypeName(types.index)) + " indices, " + std::string(DTypeName(types.segment)) +
+                     " segment_ids");
+        ForEachSetting([&](const Context& ctx) {
+          const auto v2 = V2(combiner, ctx, types.index, types.segment);
+          ASSERT_THAT(v2, IsOk());
+          EXPECT_TRUE(HoldsBits(v2->output.view(), want_rows));
+          const TensorView& unique = v2->sorted_unique_indices.view();
+          EXPECT_TRUE(types.index == DType::kInt32
+                          ? HoldsBits(unique, Array<int32_t>{{want.unique.begin(), want.unique.end()}})
+                          : HoldsBits(unique, Array<int64_t>{want.unique}));
+          const auto v1 = V1(combiner, ctx, types.index, types.segment);
+          ASSERT_THAT(v1, IsOk());
+          EXPECT_TRUE(HoldsBits(v1->view(), want_dense));
+        });
       }
     }
   }

@@ -19,4 +19,19 @@ struct Ids {
   }
 };
 
+struct IndexTypePair {
+  DType index;
+  DType segment;
+};
+
+// All four pairs for short inputs. One for long ones, where threads matter and not types: under ThreadSanitizer all
+// four would take minutes.
+inline std::vector<IndexTypePair> IndexTypePairs(const Ids& ids) {
+  if (ids.wide.size() > 1000) return {{DType::kInt64, DType::kInt32}};
+  return {{DType::kInt32, DType::kInt32},
+          {DType::kInt32, DType::kInt64},
+          {DType::kInt64, DType::kInt32},
+          {DType::kInt64, DType::kInt64}};
+}
+
 }  // namespace raggrad::sparse_segment
