@@ -73,8 +73,8 @@ TEST(BatchingForkTest, ARuntimeOfTheParentIsUnavailable) {
 }
 
 TEST(BatchingForkTest, AChildMakesItsOwnRuntime) {
+  CallLog<Tensor> log;  // outlives the runtime, which completes waiting calls when it goes
   BatchingRuntime parents;
-  CallLog<Tensor> log;
   const GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
   parents.UnbatchGradAsync(owner.call(), log.Record(0));
   EXPECT_EQ(ExitCodeOf([&] {
