@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
+import pkgutil
 
 import ml_dtypes
 import numpy as np
@@ -28,9 +30,13 @@ INDICES = np.array([5, 0, 5, 2, 0], np.int32)
 SEGMENTS = np.array([2, 2, 0, 2, 2], np.int64)  # once and four times: numbers whose square roots are exact
 
 
-@pytest.mark.parametrize("module", [raggrad, raw_ops, raggrad.errors, raggrad.ragged, raggrad.settings, raggrad._core])
-def test_doctests(module: object) -> None:
-    result = doctest.testmod(module)
+MODULES = ["raggrad", *(f"raggrad.{m.name}" for m in pkgutil.iter_modules(raggrad.__path__) if m.name != "__main__")]
+MODULES += [f"raggrad.raw_ops.{m.name}" for m in pkgutil.iter_modules(raw_ops.__path__)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_doctests(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(module))
     assert result.failed == 0
 
 
