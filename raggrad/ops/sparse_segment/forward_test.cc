@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "raggrad/cpu/chunks.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/reference.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -179,6 +180,16 @@ TEST(SparseSegmentNumbers, MinusZeroSurvives) {
     const auto got = SparseSegment(combiner, data, indices, segment_ids);
     ASSERT_THAT(got, IsOk());
     EXPECT_TRUE(HoldsBits(got->view(), Array<float>{{-0.0F, 0.0F, -0.0F, -0.0F}, Shape{4, 1}}));
+  }
+}
+
+TEST(SparseSegmentNumbers, MinusZeroSurvivesEveryGroup) {
+  const Array<double> data{{-0.0}, Shape{1, 1}};
+  const Array<int32_t> indices{std::vector<int32_t>(27, 0)}, segment_ids{std::vector<int32_t>(27, 0)};
+  for (const SegmentCombiner combiner : kCombiners) {
+    const auto got = SparseSegment(combiner, data, indices, segment_ids);
+    ASSERT_THAT(got, IsOk());
+    EXPECT_TRUE(HoldsBits(got->view(), data));
   }
 }
 
@@ -388,6 +399,26 @@ TEST(SparseSegmentErrors, TheFirstFaultOfManyThreadsIsReported) {
     EXPECT_THAT(SparseSegmentMean(data, Array<int64_t>(indices), Array<int64_t>(segment_ids), ctx),
                 Invalid("segment ids are not increasing [segment_ids[60000]: expected at least 5999, got 0]"));
   });
+}
+
+// Where one worker's ids end and the next one's begin, however many workers there are.
+TEST(SparseSegmentErrors, ADropBetweenWorkersIsSeen) {
+  const Array<float> data{{1.0F}, Shape{1}};
+  constexpr int64_t kIds = 120'000;
+  const Array<int32_t> indices{std::vector<int32_t>(kIds, 0)};
+  for (int64_t workers = 2; workers <= 7; ++workers) {
+    for (int64_t worker = 1; worker < workers; ++worker) {
+      const int64_t drop = cpu::Chunks{kIds, workers}.begin(worker);
+      std::vector<int64_t> ids(kIds, 0);
+      for (int64_t i = 0; i < kIds; ++i) ids[static_cast<size_t>(i)] = i < drop ? 1 : 1 + (i - drop - 1) / 2;
+      ids[static_cast<size_t>(drop)] = 0;
+      const Array<int64_t> segment_ids{std::move(ids)};
+      const std::string place = "[segment_ids[" + std::to_string(drop) + "]: expected at least 1, got 0]";
+      ForEachSetting([&](const Context& ctx) {
+        EXPECT_THAT(SparseSegmentSum(data, indices, segment_ids, ctx), Invalid(place.c_str()));
+      });
+    }
+  }
 }
 
 TEST(SparseSegmentHuge, ManySegmentsOfNoWidth) {
