@@ -5,6 +5,7 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
 #include "raggrad/core/parallel.h"
+#include "raggrad/core/pool_allocator.h"
 #include "raggrad/core/ragged.h"
 #include "raggrad/core/result.h"
 #include "raggrad/core/shape.h"

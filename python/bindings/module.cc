@@ -42,6 +42,10 @@ void DefineSettings(nb::module_& module) {
              "The largest single piece of memory an operator may ask for. A call that needs a larger one raises "
              "ResourceExhaustedError. None: as much as the machine has.");
   module.def("get_memory_limit", &GetMemoryLimit, "What set_memory_limit was given.");
+  module.def("set_memory_pool", &SetMemoryPool, "bytes"_a,
+             "How much memory of large arrays that were dropped is kept for new ones: fresh memory costs page faults, "
+             "often more time than the operator. 256 MiB unless set; 0 gives everything back and keeps nothing.");
+  module.def("get_memory_pool", &GetMemoryPool, "How many bytes of dropped arrays are kept at most.");
 }
 
 }  // namespace

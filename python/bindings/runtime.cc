@@ -3,6 +3,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "raggrad/core/pool_allocator.h"
+
 namespace raggrad::python {
 namespace {
 
@@ -23,11 +25,12 @@ Pool& ThePool() {
 class LimitedAllocator final : public Allocator {
  public:
   void* Allocate(size_t bytes) noexcept override {
-    return bytes <= limit.load(std::memory_order_relaxed) ? DefaultAllocator().Allocate(bytes) : nullptr;
+    return bytes <= limit.load(std::memory_order_relaxed) ? pool.Allocate(bytes) : nullptr;
   }
-  void Deallocate(void* pointer, size_t bytes) noexcept override { DefaultAllocator().Deallocate(pointer, bytes); }
+  void Deallocate(void* pointer, size_t bytes) noexcept override { pool.Deallocate(pointer, bytes); }
 
   std::atomic<size_t> limit{SIZE_MAX};
+  PoolAllocator pool;
 };
 
 LimitedAllocator& TheAllocator() noexcept {
@@ -85,5 +88,12 @@ std::optional<int64_t> GetMemoryLimit() {
   if (limit == SIZE_MAX) return std::nullopt;
   return static_cast<int64_t>(limit);
 }
+
+void SetMemoryPool(int64_t bytes) {
+  if (bytes < 0) RaiseInvalid("set_memory_pool: expected a number of bytes >= 0, got ", bytes);
+  TheAllocator().pool.SetMaxIdleBytes(static_cast<size_t>(bytes));
+}
+
+int64_t GetMemoryPool() { return static_cast<int64_t>(TheAllocator().pool.max_idle_bytes()); }
 
 }  // namespace raggrad::python

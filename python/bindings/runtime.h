@@ -36,7 +36,11 @@ int GetNumThreads();
 void SetMemoryLimit(std::optional<int64_t> bytes);
 std::optional<int64_t> GetMemoryLimit();
 
-// Memory of the door: the default allocator, below the limit.
+// How much memory of dropped arrays the door's allocator keeps for the next ones.
+void SetMemoryPool(int64_t bytes);
+int64_t GetMemoryPool();
+
+// Memory of the door: pooled, below the limit.
 Allocator& DoorAllocator() noexcept;
 
 // The door's pool, or null for the library's default one.

@@ -12,7 +12,15 @@ array([[1., 2.],
 """
 
 from . import errors, raw_ops
-from ._core import Tensor, get_memory_limit, get_num_threads, set_memory_limit, set_num_threads
+from ._core import (
+    Tensor,
+    get_memory_limit,
+    get_memory_pool,
+    get_num_threads,
+    set_memory_limit,
+    set_memory_pool,
+    set_num_threads,
+)
 from ._core import version as _version
 from .ragged import Ragged, VariantArray
 from .settings import accumulation
@@ -26,8 +34,10 @@ __all__ = [
     "accumulation",
     "errors",
     "get_memory_limit",
+    "get_memory_pool",
     "get_num_threads",
     "raw_ops",
     "set_memory_limit",
+    "set_memory_pool",
     "set_num_threads",
 ]

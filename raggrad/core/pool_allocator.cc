@@ -1,0 +1,71 @@
+#include "raggrad/core/pool_allocator.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace raggrad {
+
+size_t PoolAllocator::BlockBytes(size_t bytes) noexcept {
+  if (bytes < kLeast) return bytes;
+  const size_t step = std::bit_floor(bytes) / 8;
+  return bytes > SIZE_MAX - step ? bytes : (bytes + step - 1) / step * step;
+}
+
+void* PoolAllocator::Allocate(size_t bytes) noexcept {
+  const size_t block_bytes = BlockBytes(bytes);
+  if (bytes >= kLeast) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) {
+      Block* const end = idle_.begin() + num_idle_;
+      Block* const found = std::find_if(idle_.begin(), end, [&](const Block& b) { return b.bytes == block_bytes; });
+      if (found != end) {
+        void* const pointer = found->pointer;
+        std::move(found + 1, end, found);
+        --num_idle_;
+        idle_bytes_ -= block_bytes;
+        return pointer;
+      }
+    }
+  }
+  return upstream_.Allocate(block_bytes);
+}
+
+void PoolAllocator::Deallocate(void* pointer, size_t bytes) noexcept {
+  const size_t block_bytes = BlockBytes(bytes);
+  if (bytes >= kLeast) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && block_bytes <= max_idle_bytes_) {
+      while (num_idle_ == idle_.size() || idle_bytes_ > max_idle_bytes_ - block_bytes) DropOldest();
+      idle_[num_idle_++] = {pointer, block_bytes};
+      idle_bytes_ += block_bytes;
+      return;
+    }
+  }
+  upstream_.Deallocate(pointer, block_bytes);
+}
+
+void PoolAllocator::SetMaxIdleBytes(size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  max_idle_bytes_ = bytes;
+  while (idle_bytes_ > max_idle_bytes_) DropOldest();
+}
+
+size_t PoolAllocator::max_idle_bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return max_idle_bytes_;
+}
+
+size_t PoolAllocator::idle_bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return idle_bytes_;
+}
+
+void PoolAllocator::DropOldest() noexcept {
+  const Block oldest = idle_[0];
+  std::move(idle_.begin() + 1, idle_.begin() + num_idle_, idle_.begin());
+  --num_idle_;
+  idle_bytes_ -= oldest.bytes;
+  upstream_.Deallocate(oldest.pointer, oldest.bytes);
+}
+
+}  // namespace raggrad

@@ -1,0 +1,60 @@
+// PoolAllocator: keeps large blocks that were given back, for the next request of about the same size.
+//
+//   PoolAllocator pool;
+//   Context ctx;
+//   ctx.allocator = &pool;  // for all calls of a training loop
+//
+// The first touch of fresh memory is a page fault per page: for a large output that costs more than computing it. A
+// program that makes and drops outputs of about the same size, step after step, pays that once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+
+#include "raggrad/core/allocator.h"
+
+#pragma GCC visibility push(default)
+namespace raggrad {
+
+// May be used from any threads. A request that meets another thread's, or comes in a child after fork(), is passed on.
+class PoolAllocator final : public Allocator {
+ public:
+  // Smaller requests are passed on: the C library reuses those itself.
+  static constexpr size_t kLeast = size_t{1} << 20;
+
+  // Keeps at most `max_idle_bytes`, in at most 32 blocks; the oldest go first.
+  explicit PoolAllocator(size_t max_idle_bytes = size_t{256} << 20, Allocator& upstream = DefaultAllocator()) noexcept
+      : upstream_(upstream), max_idle_bytes_(max_idle_bytes) {}
+  // All memory must have been given back.
+  ~PoolAllocator() override { SetMaxIdleBytes(0); }
+
+  void* Allocate(size_t bytes) noexcept override;
+  void Deallocate(void* pointer, size_t bytes) noexcept override;
+
+  // Gives back what is too much.
+  void SetMaxIdleBytes(size_t bytes) noexcept;
+  size_t max_idle_bytes() const noexcept;
+  size_t idle_bytes() const noexcept;
+
+  // What is asked of upstream for a request: rounded up by less than an eighth, so that blocks fit again.
+  static size_t BlockBytes(size_t bytes) noexcept;
+
+ private:
+  struct Block {
+    void* pointer;
+    size_t bytes;
+  };
+
+  void DropOldest() noexcept;
+
+  Allocator& upstream_;
+  mutable std::mutex mutex_;
+  size_t max_idle_bytes_;
+  size_t idle_bytes_ = 0;
+  std::array<Block, 32> idle_{};  // oldest first
+  size_t num_idle_ = 0;
+};
+
+}  // namespace raggrad
+#pragma GCC visibility pop
