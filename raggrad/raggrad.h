@@ -16,5 +16,8 @@
 #include "raggrad/ops/batching/batching.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+#include "raggrad/ops/sparse_segment/indexed_slices.h"
+#include "raggrad/ops/sparse_segment/row_update.h"
+#include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_slice/sparse_slice.h"

@@ -41,5 +41,20 @@ struct TensorView {
   }
 };
 
+// Somebody else's array that a function changes.
+struct MutableTensorView {
+  void* data = nullptr;
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  Device device = Device::kCpu;
+
+  template <class T>
+  static MutableTensorView Of(T* data, Shape shape) noexcept {
+    return {data, kDTypeOf<T>, std::move(shape), Device::kCpu};
+  }
+
+  TensorView view() const noexcept { return {data, dtype, shape, device}; }
+};
+
 }  // namespace raggrad
 #pragma GCC visibility pop

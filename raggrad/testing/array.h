@@ -46,4 +46,15 @@ template <class T>
   return ::testing::AssertionSuccess();
 }
 
+// The same for two tensors of any type that is not a string.
+inline ::testing::AssertionResult SameTensor(const TensorView& got, const TensorView& want) {
+  auto same = ::testing::AssertionFailure() << "dtype is " << DTypeName(want.dtype);
+  (void)Visit(NumberTypes{}, want.dtype, [&]<class T>() -> Status {
+    const T* elements = want.As<T>();
+    same = HoldsBits(got, Array<T>{{elements, elements + *want.shape.NumElements()}, want.shape});
+    return {};
+  });
+  return same;
+}
+
 }  // namespace raggrad::testing

@@ -183,7 +183,9 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   Result<Tensor> output = MakeOutput(p, ctx, *rows);
   if (!output.ok()) return output;
   Parallel& parallel = ctx.executor();
-  if (Status s = CheckIds<Idx, Seg>(p, parallel, *rows); !s.ok()) return s;
+  if (!p.ids_checked) {
+    if (Status s = CheckIds<Idx, Seg>(p, parallel, *rows); !s.ok()) return s;
+  }
   if (output->bytes() == 0) return output;
 
   const int64_t width = *Shape::Product(p.data.shape.tail());

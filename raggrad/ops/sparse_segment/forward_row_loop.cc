@@ -21,8 +21,8 @@ template <Isa I, class T>
 constexpr bool kWidensFirst = I != Isa::kArmV8&& std::is_same_v<T, Half>;
 
 template <Isa I, class T>
-[[gnu::always_inline]] inline Accumulator<I, T> Load(T value) noexcept {
-  if constexpr (kIs16Bit<I, T>) {
+[[gnu::always_inline]] inline SumType<T> Load(T value) noexcept {
+  if constexpr (kIsShortFloat<T>) {
     return ::raggrad::cpu::Convert<I>::Widen(value);
   } else {
     return value;
@@ -32,9 +32,9 @@ template <Isa I, class T>
 // sums[c] = (rows[0][c] + rows[1][c] + ...) * factor for a segment's first group; for the others it is added to
 // sums[c].
 template <Isa I, bool kFirst, int kRows, class T>
-[[gnu::always_inline]] inline void AddRows(const T* const (&rows)[kRows], Accumulator<I, T> factor,
-                                           Accumulator<I, T>* __restrict sums, int64_t columns) noexcept {
-  using A = Accumulator<I, T>;
+[[gnu::always_inline]] inline void AddRows(const T* const (&rows)[kRows], SumType<T> factor,
+                                           SumType<T>* __restrict sums, int64_t columns) noexcept {
+  using A = SumType<T>;
   for (int64_t c = 0; c < columns; ++c) {
     A sum = Load<I>(rows[0][c]);
     for (int r = 1; r < kRows; ++r) sum = static_cast<A>(sum + Load<I>(rows[r][c]));
@@ -51,7 +51,7 @@ template <Isa I, bool kFirst, int kRows, class T>
 // The rows that ids [id, id + kRows) name.
 template <Isa I, bool kFirst, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void AddGroup(const ForwardJob<T, Idx>& job, int64_t id, int64_t column, int64_t columns,
-                                            Accumulator<I, T> factor, Accumulator<I, T>* sums) noexcept {
+                                            SumType<T> factor, SumType<T>* sums) noexcept {
   const T* rows[kRows];
   for (int r = 0; r < kRows; ++r) {
     rows[r] = job.row(id + r) + column;
@@ -73,8 +73,8 @@ template <Isa I, bool kFirst, int kRows, class T, class Idx>
 // The first group has `rows` of them, kRows or more.
 template <Isa I, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void AddFirstGroup(const ForwardJob<T, Idx>& job, int64_t rows, int64_t id,
-                                                 int64_t column, int64_t columns, Accumulator<I, T> factor,
-                                                 Accumulator<I, T>* sums) noexcept {
+                                                 int64_t column, int64_t columns, SumType<T> factor,
+                                                 SumType<T>* sums) noexcept {
   if constexpr (kRows <= kGroup) {
     if (rows != kRows) return AddFirstGroup<I, kRows + 1>(job, rows, id, column, columns, factor, sums);
   }
@@ -94,8 +94,8 @@ template <Isa I, class A>
 // Pools ids [begin, end), two or more.
 template <Isa I, class T, class Idx>
 void PoolBlock(const ForwardJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
-               Accumulator<I, T>* sums) noexcept {
-  using A = Accumulator<I, T>;
+               SumType<T>* sums) noexcept {
+  using A = SumType<T>;
   const int64_t n = end - begin;
   const A divisor = Divisor<I, A>(job.combiner, n);
   const A factor = n < kDivided ? static_cast<A>(A{1} / divisor) : A{1};
@@ -116,7 +116,7 @@ void PoolSegment(const ForwardJob<T, Idx>& job, int64_t begin, int64_t end, int6
                  T* output) noexcept {
   if (end - begin == 1) {
     __builtin_memcpy(static_cast<void*>(output), job.row(begin) + column, static_cast<size_t>(columns) * sizeof(T));
-  } else if constexpr (kIs16Bit<I, T>) {
+  } else if constexpr (kIsShortFloat<T>) {
     float sums[kBlock];
     PoolBlock<I>(job, begin, end, column, columns, sums);
     Store<I>(sums, output, columns);

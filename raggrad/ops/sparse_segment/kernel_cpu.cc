@@ -1,6 +1,8 @@
 // Host side of the CPU backend: plan, outputs, split of the row loop over workers.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
@@ -9,6 +11,7 @@
 #include "raggrad/ops/sparse_segment/plan.h"
 #include "raggrad/ops/sparse_segment/row_loop.h"
 #include "raggrad/ops/sparse_segment/row_split.h"
+#include "raggrad/ops/sparse_segment/update_job.h"
 
 namespace raggrad::sparse_segment::cpu {
 namespace {
@@ -16,64 +19,102 @@ namespace {
 using ::raggrad::cpu::ForEachChunk;
 using ::raggrad::cpu::SplitEvenly;
 
-template <class T, class C>
-Result<SumRowsFunction<T, C>> ChooseSumRows(const Context& ctx) noexcept {
-  return ChooseByIsa<SumRowsFunction<T, C>>(ctx, []<Isa I>() { return &SumRows<I, T, C>; });
+// The problem's plan, or one that is made now.
+template <class C>
+class PlanOf {
+ public:
+  static Result<PlanOf> Make(const Problem& p, const Context& ctx) noexcept {
+    PlanOf plan;
+    if constexpr (std::is_same_v<C, Contribution>) plan.ready_ = p.plan;
+    if (plan.ready_ == nullptr) {
+      Result<Plan<C>> made = MakePlan<C>(p, p.combiner != SegmentCombiner::kSum && p.width > 0, ctx);
+      if (!made.ok()) return made.status();
+      plan.own_ = *std::move(made);
+    }
+    return plan;
+  }
+  const Plan<C>& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
+  const Plan<C>* operator->() const noexcept { return &**this; }
+
+ private:
+  const Plan<C>* ready_ = nullptr;
+  Plan<C> own_;
+};
+
+// What contributions of a segment are multiplied by: rounded once, from double. Empty for Sum.
+template <class A>
+Result<Scratch<A>> MakeScales(const Problem& p, const Scratch<int64_t>& counts, const Context& ctx) noexcept {
+  if (p.combiner == SegmentCombiner::kSum || p.width == 0) return Scratch<A>();
+  Result<Scratch<A>> scales = Scratch<A>::Make(ctx, p.segments());
+  if (!scales.ok()) return scales;
+  Parallel& parallel = ctx.executor();
+  ForEachChunk(parallel, SplitEvenly(parallel, p.segments(), 1 << 14), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      const double count = static_cast<double>(std::max<int64_t>(counts[s], 1));
+      (*scales)[s] = static_cast<A>(1.0 / (p.combiner == SegmentCombiner::kMean ? count : std::sqrt(count)));
+    }
+  });
+  return scales;
 }
 
-// A unit of work is a contribution.
+// Sums all rows into `output`, or hands them to `update`. A unit of work is a contribution.
 template <class T, class C>
-void RunJob(Parallel& parallel, const RowJob<T, C>& job, int64_t rows, SumRowsFunction<T, C> sum_rows) noexcept {
-  if (job.width == 0) return;
-  const int64_t row_bytes = job.width * static_cast<int64_t>(sizeof(T));
+Status RunRowLoop(const Problem& p, const Plan<C>& plan, const Context& ctx, T* output, bool dense,
+                  const UpdateJob<SumType<T>>* update = nullptr) noexcept {
+  const Result<SumRowsFunction<T, C>> sum_rows =
+      ChooseByIsa<SumRowsFunction<T, C>>(ctx, []<Isa I>() { return &SumRows<I, T, C>; });
+  if (!sum_rows.ok()) return sum_rows.status();
+  const Result<Scratch<SumType<T>>> scales = MakeScales<SumType<T>>(p, plan.counts, ctx);
+  if (!scales.ok()) return scales.status();
+  if (p.width == 0 || plan.rows == 0) return {};
+  const RowJob<T, C> job = {
+      .grad = p.grad.As<T>(),
+      .width = p.width,
+      .contributions = plan.contributions.data(),
+      .num_contributions = p.n(),
+      .row_starts = plan.row_starts.data(),
+      .num_rows = plan.rows,
+      .scales = scales->data(),
+      .pairwise = ctx.accumulation.value_or(Accumulation::kSequential) == Accumulation::kFast,
+      .output = output,
+      .dense = dense,
+      .update = update,
+  };
+  const int64_t row_bytes = p.width * static_cast<int64_t>(sizeof(T));
   const auto row_at = [&](int64_t contribution) {
-    return std::lower_bound(job.row_starts, job.row_starts + rows, contribution) - job.row_starts;
+    return std::lower_bound(job.row_starts, job.row_starts + plan.rows, contribution) - job.row_starts;
   };
   const auto length = [&](int64_t row) { return job.row_starts[row + 1] - job.row_starts[row]; };
-  RunRows(parallel, SplitRows(parallel, job.num_contributions, row_bytes), rows, job.width, row_at, length,
+  Parallel& parallel = ctx.executor();
+  RunRows(parallel, SplitRows(parallel, p.n(), row_bytes), plan.rows, p.width, row_at, length,
           [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-            sum_rows(job, row_begin, row_end, column_begin, column_end);
+            (*sum_rows)(job, row_begin, row_end, column_begin, column_end);
           });
+  return {};
 }
 
-Accumulation AccumulationOf(const Context& ctx) noexcept {
-  return ctx.accumulation.value_or(Accumulation::kSequential);
-}
-
-template <class T, class C>
-RowJob<T, C> MakeJob(const Problem& p, const Plan<C>& plan, const Context& ctx, Tensor& output, bool dense) noexcept {
-  return {p.grad.As<T>(),
-          p.width,
-          plan.contributions.data(),
-          p.n(),
-          plan.row_starts.data(),
-          plan.scales.data(),
-          output.As<T>(),
-          dense,
-          AccumulationOf(ctx) == Accumulation::kFast};
+template <class Idx, class C>
+void WriteRowNumbers(Parallel& parallel, const Plan<C>& plan, Idx* out) noexcept {
+  ForEachChunk(parallel, SplitEvenly(parallel, plan.rows, 1 << 14), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t u = begin; u < end; ++u) out[u] = static_cast<Idx>(plan.contributions[plan.row_starts[u]].row);
+  });
 }
 
 template <class T, class C>
 Result<SparseSegmentGradV2Output> GradV2(const Problem& p, const Context& ctx) noexcept {
-  const Result<SumRowsFunction<T, C>> sum_rows = ChooseSumRows<T, C>(ctx);
-  if (!sum_rows.ok()) return sum_rows.status();
-  const Result<Plan<C>> plan = MakePlan<C>(p, ctx);
-  if (!plan.ok()) return plan.status();
-  Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(plan->rows, p.grad.shape.tail()));
+  const Result<PlanOf<C>> planned = PlanOf<C>::Make(p, ctx);
+  if (!planned.ok()) return planned.status();
+  const Plan<C>& plan = **planned;
+  Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(plan.rows, p.grad.shape.tail()));
   if (!output.ok()) return output.status();
-  Result<Tensor> unique = AllocateOutput(ctx, 1, p.indices.dtype, Shape{plan->rows});
+  Result<Tensor> unique = AllocateOutput(ctx, 1, p.index_dtype, Shape{plan.rows});
   if (!unique.ok()) return unique.status();
-
-  Parallel& parallel = ctx.executor();
-  const Status numbered = Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() -> Status {
-    Idx* out = unique->As<Idx>();
-    ForEachChunk(parallel, SplitEvenly(parallel, plan->rows, 1 << 14), [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t u = begin; u < end; ++u) out[u] = static_cast<Idx>(plan->contributions[plan->row_starts[u]].row);
-    });
+  const Status numbered = Visit(IndexTypes{}, p.index_dtype, [&]<class Idx>() -> Status {
+    WriteRowNumbers(ctx.executor(), plan, unique->As<Idx>());
     return {};
   });
   if (!numbered.ok()) return numbered;
-  RunJob(parallel, MakeJob<T>(p, *plan, ctx, *output, /*dense=*/false), plan->rows, *sum_rows);
+  if (Status s = RunRowLoop(p, plan, ctx, output->As<T>(), /*dense=*/false); !s.ok()) return s;
   return SparseSegmentGradV2Output{*std::move(output), *std::move(unique)};
 }
 
@@ -103,21 +144,27 @@ void ZeroOtherRows(Parallel& parallel, const Problem& p, const Plan<C>& plan, T*
 
 template <class T, class C>
 Result<Tensor> Grad(const Problem& p, const Context& ctx) noexcept {
-  const Result<SumRowsFunction<T, C>> sum_rows = ChooseSumRows<T, C>(ctx);
-  if (!sum_rows.ok()) return sum_rows.status();
   // Before the ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
   Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(p.dim0, p.grad.shape.tail()));
   if (!output.ok()) return output.status();
-  Plan<C> plan;
-  if (p.n() > 0 && p.dim0 > 0) {
-    Result<Plan<C>> made = MakePlan<C>(p, ctx);
-    if (!made.ok()) return made.status();
-    plan = *std::move(made);
+  if (p.n() == 0 || p.dim0 == 0) {
+    ZeroOtherRows(ctx.executor(), p, Plan<C>(), output->As<T>());
+    return output;
   }
-  Parallel& parallel = ctx.executor();
-  ZeroOtherRows(parallel, p, plan, output->As<T>());
-  if (plan.rows > 0) RunJob(parallel, MakeJob<T>(p, plan, ctx, *output, /*dense=*/true), plan.rows, *sum_rows);
+  const Result<PlanOf<C>> plan = PlanOf<C>::Make(p, ctx);
+  if (!plan.ok()) return plan.status();
+  if (Status s = RunRowLoop(p, **plan, ctx, output->As<T>(), /*dense=*/true); !s.ok()) return s;
+  ZeroOtherRows(ctx.executor(), p, **plan, output->As<T>());
   return output;
+}
+
+template <class T, class C>
+Status GradApply(const Problem& p, const UpdateProblem& update, const Context& ctx) noexcept {
+  const Result<UpdateJob<SumType<T>>> job = MakeUpdateJob<SumType<T>>(update, p.width, ctx);
+  if (!job.ok()) return job.status();
+  const Result<PlanOf<C>> plan = PlanOf<C>::Make(p, ctx);
+  if (!plan.ok()) return plan.status();
+  return RunRowLoop<T>(p, **plan, ctx, nullptr, /*dense=*/false, &*job);
 }
 
 // f<T, C>() for the problem's value type and the smallest contribution that can name its segments.
@@ -135,7 +182,7 @@ Result<SparseSegmentGradV2Output> GradV2(const Problem& problem, const Context& 
   if (problem.n() == 0 || problem.dim0 == 0) {
     Result<Tensor> output = AllocateOutput(ctx, 0, problem.grad.dtype, Shape::WithDim0(0, problem.grad.shape.tail()));
     if (!output.ok()) return output.status();
-    Result<Tensor> unique = AllocateOutput(ctx, 1, problem.indices.dtype, Shape{0});
+    Result<Tensor> unique = AllocateOutput(ctx, 1, problem.index_dtype, Shape{0});
     if (!unique.ok()) return unique.status();
     return SparseSegmentGradV2Output{*std::move(output), *std::move(unique)};
   }
@@ -144,6 +191,11 @@ Result<SparseSegmentGradV2Output> GradV2(const Problem& problem, const Context& 
 
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
   return VisitTypes(problem, [&]<class T, class C>() { return Grad<T, C>(problem, ctx); });
+}
+
+Status GradApply(const Problem& problem, const UpdateProblem& update, const Context& ctx) noexcept {
+  if (problem.n() == 0 || problem.dim0 == 0 || problem.width == 0) return {};
+  return VisitTypes(problem, [&]<class T, class C>() { return GradApply<T, C>(problem, update, ctx); });
 }
 
 }  // namespace raggrad::sparse_segment::cpu

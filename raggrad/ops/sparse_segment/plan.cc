@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <bit>
-#include <cmath>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
@@ -19,10 +18,9 @@ using ::raggrad::cpu::SplitEvenly;
 constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
 
 // The fault that a serial check in TensorFlow's order meets first. Only called when there is one.
-template <class Idx, class Seg>
-Status FirstFault(const Problem& p) noexcept {
+template <class Idx, class Segments>
+Status FirstFault(const Problem& p, const Segments& segment_ids) noexcept {
   const Idx* indices = p.indices.As<Idx>();
-  const Seg* segment_ids = p.segment_ids.As<Seg>();
   const auto bad_index = [&](int64_t i) {
     return InvalidArgument(p.op, "Index ", indices[i], " out of range [0, ", p.dim0, "). [indices[", i, "]]");
   };
@@ -42,9 +40,13 @@ Status FirstFault(const Problem& p) noexcept {
   return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
 }
 
-// Adds to counts[segment] without races when several chunks count at the same time. Whole numbers below 2^53 add
-// exactly, so the order does not matter.
-void AddCount(double& count, double more, bool shared) noexcept {
+// Stands for segment ids when every id is its own segment.
+struct Iota {
+  int64_t operator[](int64_t i) const noexcept { return i; }
+};
+
+// Without races when several chunks count at the same time.
+void AddCount(int64_t& count, int64_t more, bool shared) noexcept {
   if (shared) {
     std::atomic_ref(count).fetch_add(more, std::memory_order_relaxed);
   } else {
@@ -57,10 +59,10 @@ struct Packed {
 };
 
 // One pass over the ids: checks them, counts the segments (if counts is not null), writes the contributions in order.
-template <class Idx, class Seg, class C>
-Result<Packed> Pack(const Problem& p, Parallel& parallel, C* contributions, double* counts) noexcept {
+template <class Idx, class Segments, class C>
+Result<Packed> Pack(const Problem& p, const Segments& segment_ids, Parallel& parallel, C* contributions,
+                    int64_t* counts) noexcept {
   const Idx* indices = p.indices.As<Idx>();
-  const Seg* segment_ids = p.segment_ids.As<Seg>();
   const Chunks chunks = SplitEvenly(parallel, p.n(), kGrain);
   std::atomic<bool> fault = false;
   std::atomic<bool> unsorted = false;
@@ -75,13 +77,13 @@ Result<Packed> Pack(const Problem& p, Parallel& parallel, C* contributions, doub
       contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
       ascending &= i == 0 || indices[i - 1] <= indices[i];
       if (counts != nullptr && (i + 1 == end || segment_ids[i + 1] != segment_ids[i])) {
-        AddCount(counts[segment_ids[i]], static_cast<double>(i + 1 - run_start), chunks.count > 1);
+        AddCount(counts[segment_ids[i]], i + 1 - run_start, chunks.count > 1);
         run_start = i + 1;
       }
     }
     if (!ascending) unsorted.store(true, std::memory_order_relaxed);
   });
-  if (fault) return FirstFault<Idx, Seg>(p);
+  if (fault) return FirstFault<Idx>(p, segment_ids);
   return Packed{!unsorted};
 }
 
@@ -94,21 +96,13 @@ Status CheckLastSegment(const Problem& p) noexcept {
 }
 
 template <class C>
-Result<Packed> PackAnyType(const Problem& p, Parallel& parallel, C* contributions, double* counts) noexcept {
+Result<Packed> PackAnyType(const Problem& p, Parallel& parallel, C* contributions, int64_t* counts) noexcept {
   return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() -> Result<Packed> {
+    if (p.id_is_segment()) return Pack<Idx>(p, Iota{}, parallel, contributions, counts);
     return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> Result<Packed> {
       if (Status s = CheckLastSegment<Seg>(p); !s.ok()) return s;
-      return Pack<Idx, Seg>(p, parallel, contributions, counts);
+      return Pack<Idx>(p, p.segment_ids.As<Seg>(), parallel, contributions, counts);
     });
-  });
-}
-
-void CountsToScales(SegmentCombiner combiner, Parallel& parallel, int64_t segments, double* counts) noexcept {
-  ForEachChunk(parallel, SplitEvenly(parallel, segments, kGrain), [&](int64_t, int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      const double count = std::max(counts[s], 1.0);
-      counts[s] = 1.0 / (combiner == SegmentCombiner::kMean ? count : std::sqrt(count));
-    }
   });
 }
 
@@ -147,26 +141,24 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
 }  // namespace
 
 template <class C>
-Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept {
+Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Context& ctx) noexcept {
   Parallel& parallel = ctx.executor();
   Plan<C> plan;
 
-  const bool scaled = problem.combiner != SegmentCombiner::kSum && problem.width > 0;
-  if (scaled) {
-    Result<Scratch<double>> scales = Scratch<double>::Make(ctx, problem.segments());
-    if (!scales.ok()) return scales.status();
-    plan.scales = *std::move(scales);
+  if (count_segments) {
+    Result<Scratch<int64_t>> counts = Scratch<int64_t>::Make(ctx, problem.segments());
+    if (!counts.ok()) return counts.status();
+    plan.counts = *std::move(counts);
     ForEachChunk(parallel, SplitEvenly(parallel, problem.segments(), kGrain), [&](int64_t, int64_t begin, int64_t end) {
-      std::fill_n(plan.scales.data() + begin, end - begin, 0.0);
+      std::fill_n(plan.counts.data() + begin, end - begin, int64_t{0});
     });
   }
 
-  Result<Scratch<C>> packed_in = Scratch<C>::Make(ctx, problem.n());
-  if (!packed_in.ok()) return packed_in.status();
-  plan.contributions = *std::move(packed_in);
-  const Result<Packed> packed = PackAnyType(problem, parallel, plan.contributions.data(), plan.scales.data());
+  Result<Scratch<C>> contributions = Scratch<C>::Make(ctx, problem.n());
+  if (!contributions.ok()) return contributions.status();
+  plan.contributions = *std::move(contributions);
+  const Result<Packed> packed = PackAnyType(problem, parallel, plan.contributions.data(), plan.counts.data());
   if (!packed.ok()) return packed.status();
-  if (scaled) CountsToScales(problem.combiner, parallel, problem.segments(), plan.scales.data());
 
   if (!packed->sorted) {
     Result<Scratch<C>> spare = Scratch<C>::Make(ctx, problem.n());
@@ -181,7 +173,7 @@ Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept {
   return plan;
 }
 
-template Result<Plan<Contribution>> MakePlan(const Problem&, const Context&) noexcept;
-template Result<Plan<WideContribution>> MakePlan(const Problem&, const Context&) noexcept;
+template Result<Plan<Contribution>> MakePlan(const Problem&, bool, const Context&) noexcept;
+template Result<Plan<WideContribution>> MakePlan(const Problem&, bool, const Context&) noexcept;
 
 }  // namespace raggrad::sparse_segment

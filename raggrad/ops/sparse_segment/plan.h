@@ -12,12 +12,12 @@ struct Plan {
   Scratch<C> contributions;     // sorted by row; within a row in the order of the input
   Scratch<int64_t> row_starts;  // where each unique row's contributions begin; one more entry, the end
   int64_t rows = 0;             // unique rows
-  Scratch<double> scales;       // per segment; empty for Sum
+  Scratch<int64_t> counts;      // ids per segment; empty if it was not asked for
 };
 
-// Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment (Mean and SqrtN), the radix sort's
+// Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment if they are counted, the radix sort's
 // counters. n, dim0 > 0.
 template <class C>
-Result<Plan<C>> MakePlan(const Problem& problem, const Context& ctx) noexcept;
+Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Context& ctx) noexcept;
 
 }  // namespace raggrad::sparse_segment

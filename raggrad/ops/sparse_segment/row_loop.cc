@@ -10,17 +10,17 @@ namespace {
 
 constexpr Isa kIsa = RAGGRAD_TARGET_ISA;
 
-constexpr int64_t kBlock = 64;  // columns summed together; the sums of a block stay in the L1 cache or in registers
-constexpr int64_t kLeaf = 64;   // contributions that pairwise summation adds left to right
-constexpr int64_t kAhead = 12;  // contributions between a prefetch and its use: some 100 ns of work on short rows
-constexpr int kLevels = 64;     // of the tree of leaves
+constexpr int64_t kLeaf = 64;      // contributions that pairwise summation adds left to right
+constexpr int64_t kAhead = 12;     // contributions between a prefetch and its use: some 100 ns of work on short rows
+constexpr int64_t kRowsAhead = 6;  // rows of a table between a prefetch and their update
+constexpr int kLevels = 64;        // of the tree of leaves
 
 // sums[c] += row[c] * scale: the product is rounded before it is added (-ffp-contract=off).
 template <Isa I, bool kScaled, class T>
-[[gnu::always_inline]] inline void Add(Accumulator<I, T>* __restrict sums, const T* __restrict row,
-                                       Accumulator<I, T> scale, int64_t columns) noexcept {
-  if constexpr (kIs16Bit<I, T>) {
-    float wide[kBlock];
+[[gnu::always_inline]] inline void Add(SumType<T>* __restrict sums, const T* __restrict row, SumType<T> scale,
+                                       int64_t columns) noexcept {
+  if constexpr (kIsShortFloat<T>) {
+    float wide[kStrip];
     ::raggrad::cpu::Convert<I>::WidenRow(row, wide, columns);
     Add<I, kScaled, float>(sums, wide, scale, columns);
   } else {
@@ -35,15 +35,15 @@ template <Isa I, class A>
 
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumInOrder(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
-                                              int64_t columns, Accumulator<I, T>* sums) noexcept {
-  using A = Accumulator<I, T>;
+                                              int64_t columns, SumType<T>* sums) noexcept {
+  using A = SumType<T>;
   Clear<I>(sums, columns);
   for (int64_t k = begin; k < end; ++k) {
     if (k + kAhead < job.num_contributions) {
       PrefetchRow<I>(job.grad + job.contributions[k + kAhead].segment() * job.width + column, columns);
     }
     const int64_t segment = job.contributions[k].segment();
-    const A scale = kScaled ? static_cast<A>(job.scales[segment]) : A{1};
+    const A scale = kScaled ? job.scales[segment] : A{1};
     Add<I, kScaled>(sums, job.grad + segment * job.width + column, scale, columns);
   }
 }
@@ -52,9 +52,9 @@ template <Isa I, bool kScaled, class T, class C>
 // waits for its partner. At the end what waits is added from the smallest level up.
 template <Isa I, bool kScaled, class T, class C>
 void SumPairwise(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
-                 Accumulator<I, T>* sums) noexcept {
-  using A = Accumulator<I, T>;
-  A tree[kLevels][kBlock];
+                 SumType<T>* sums) noexcept {
+  using A = SumType<T>;
+  A tree[kLevels][kStrip];
   const int64_t leaves = (end - begin + kLeaf - 1) / kLeaf;
   for (int64_t leaf = 0; leaf < leaves; ++leaf) {
     const int64_t from = begin + leaf * kLeaf;
@@ -73,10 +73,25 @@ void SumPairwise(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t co
   }
 }
 
+// What is handed over is what a stored gradient would be if it were summed again: rounded, and without minus zero.
+template <Isa I, class T, class C>
+[[gnu::always_inline]] inline void Update(const RowJob<T, C>& job, int64_t row, int64_t column, int64_t columns,
+                                          SumType<T>* sums) noexcept {
+  if constexpr (kIsShortFloat<T>) {
+    T rounded[kStrip];
+    Store<I>(sums, rounded, columns);
+    ::raggrad::cpu::Convert<I>::WidenRow(rounded, sums, columns);
+  }
+  for (int64_t c = 0; c < columns; ++c) sums[c] += SumType<T>{0};
+  const UpdateJob<SumType<T>>& update = *job.update;
+  if (row + kRowsAhead < job.num_rows) update.prefetch(update, job.row_number(row + kRowsAhead), column, columns);
+  update.update(update, job.row_number(row), column, columns, sums);
+}
+
 template <Isa I, bool kScaled, class T, class C>
-[[gnu::always_inline]] inline void SumBlock(const RowJob<T, C>& job, int64_t row, int64_t column,
+[[gnu::always_inline]] inline void SumStrip(const RowJob<T, C>& job, int64_t row, int64_t column,
                                             int64_t columns) noexcept {
-  Accumulator<I, T> sums[kBlock];
+  SumType<T> sums[kStrip];
   const int64_t begin = job.row_starts[row];
   const int64_t end = job.row_starts[row + 1];
   if (job.pairwise && end - begin > kLeaf) {
@@ -84,8 +99,11 @@ template <Isa I, bool kScaled, class T, class C>
   } else {
     SumInOrder<I, kScaled>(job, begin, end, column, columns, sums);
   }
-  const int64_t output_row = job.dense ? static_cast<int64_t>(job.contributions[begin].row) : row;
-  Store<I>(sums, job.output + output_row * job.width + column, columns);
+  if (job.update != nullptr) {
+    Update<I>(job, row, column, columns, sums);
+  } else {
+    Store<I>(sums, job.output + (job.dense ? job.row_number(row) : row) * job.width + column, columns);
+  }
 }
 
 template <Isa I, bool kScaled, class T, class C>
@@ -93,8 +111,8 @@ void SumRowsScaled(const RowJob<T, C>& job, int64_t row_begin, int64_t row_end, 
                    int64_t column_end) noexcept {
   for (int64_t row = row_begin; row < row_end; ++row) {
     int64_t column = column_begin;
-    for (; column + kBlock <= column_end; column += kBlock) SumBlock<I, kScaled>(job, row, column, kBlock);
-    if (column < column_end) SumBlock<I, kScaled>(job, row, column, column_end - column);
+    for (; column + kStrip <= column_end; column += kStrip) SumStrip<I, kScaled>(job, row, column, kStrip);
+    if (column < column_end) SumStrip<I, kScaled>(job, row, column, column_end - column);
   }
 }
 

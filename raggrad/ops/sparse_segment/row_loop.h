@@ -6,6 +6,7 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
 #include "raggrad/ops/sparse_segment/contribution.h"
+#include "raggrad/ops/sparse_segment/update_loop.h"
 
 namespace raggrad::sparse_segment {
 
@@ -16,10 +17,16 @@ struct RowJob {
   const C* contributions;  // sorted by row
   int64_t num_contributions;
   const int64_t* row_starts;  // [rows + 1]
-  const double* scales;       // per segment, or null for 1
+  int64_t num_rows;
+  const SumType<T>* scales;  // per segment, or null for 1
+  bool pairwise;             // Accumulation::kFast
   T* output;
-  bool dense;     // row u goes to output row contributions[row_starts[u]].row instead of u
-  bool pairwise;  // Accumulation::kFast
+  bool dense;  // row u goes to output row contributions[row_starts[u]].row instead of u
+  const UpdateJob<SumType<T>>* update = nullptr;  // if set, rows go there, rounded to T, and not to the output
+
+  [[gnu::always_inline]] int64_t row_number(int64_t row) const noexcept {
+    return static_cast<int64_t>(contributions[row_starts[row]].row);
+  }
 };
 
 // Rows [row_begin, row_end), columns [column_begin, column_end). Sets the floating-point mode itself.

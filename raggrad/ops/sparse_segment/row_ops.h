@@ -3,23 +3,20 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
 #include "raggrad/cpu/convert.h"
+#include "raggrad/ops/sparse_segment/contribution.h"
 
 namespace raggrad::sparse_segment {
 
-template <Isa I, class T>
-inline constexpr bool kIs16Bit = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+inline constexpr int64_t kStrip =
+    64;  // columns that the gradients sum together: they stay in registers, or in the L1 cache
 
 template <Isa I, class T>
-using Accumulator = std::conditional_t<kIs16Bit<I, T>, float, T>;
-
-template <Isa I, class T>
-[[gnu::always_inline]] inline void Store(const Accumulator<I, T>* sums, T* out, int64_t columns) noexcept {
-  if constexpr (kIs16Bit<I, T>) {
+[[gnu::always_inline]] inline void Store(const SumType<T>* sums, T* out, int64_t columns) noexcept {
+  if constexpr (kIsShortFloat<T>) {
     ::raggrad::cpu::Convert<I>::NarrowRow(sums, out, columns);
   } else {
     for (int64_t c = 0; c < columns; ++c) out[c] = sums[c];

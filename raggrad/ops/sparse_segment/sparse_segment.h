@@ -21,8 +21,8 @@
 //
 // n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and then indices and segment_ids are not looked at.
 //
-// Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique index, 8 per segment (Mean
-// and SqrtN only), and a few KiB per worker. Nothing of size dim0.
+// Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique index, 12 per segment (16
+// for float64; Mean and SqrtN only), and a few KiB per worker. Nothing of size dim0.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once

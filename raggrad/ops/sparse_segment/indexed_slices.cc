@@ -1,0 +1,217 @@
+#include "raggrad/ops/sparse_segment/indexed_slices.h"
+
+#include "raggrad/core/operands.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/plan_state.h"
+
+namespace raggrad {
+namespace {
+
+using sparse_segment::CheckSameSize;
+using sparse_segment::CheckVector;
+using sparse_segment::CheckWithPlan;
+using sparse_segment::Problem;
+
+Status CheckRank(std::string_view op, std::string_view name, const TensorView& view) noexcept {
+  if (view.rank() > 0) return {};
+  return InvalidArgument(op, name, " must have rows [", name, ": expected at least rank 1, got a scalar]");
+}
+
+Status CheckRowCount(std::string_view op, std::string_view name, int64_t rows) noexcept {
+  if (rows >= 0 && rows <= INT32_MAX) return {};
+  return InvalidArgument(op, "the number of rows is out of range [", name, ": expected 0 to ", INT32_MAX, " rows, got ",
+                         rows, "]");
+}
+
+Status CheckValues(std::string_view op, std::string_view name, const TensorView& values,
+                   const TensorView& indices) noexcept {
+  if (Status s = CheckDType(op, name, values.dtype, FloatTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{name, values}, {"indices", indices}}); !s.ok()) return s;
+  if (values.device != Device::kCpu) return NoKernelForDevice(op, values.device);
+  if (Status s = CheckRank(op, name, values); !s.ok()) return s;
+  return CheckVector(op, "indices", indices);
+}
+
+// Slices are the gradient of a sum in which every id is a segment of its own.
+Result<Problem> CheckSlices(std::string_view op, const IndexedSlicesView& slices) noexcept {
+  const auto& [values, indices, rows] = slices;
+  if (Status s = CheckValues(op, "values", values, indices); !s.ok()) return s;
+  if (Status s = CheckRowCount(op, "rows", rows); !s.ok()) return s;
+  if (values.dim(0) != indices.dim(0)) {
+    return InvalidArgument(op, "values and indices should have same size [values: expected ", indices.dim(0),
+                           " rows as indices has elements, got shape ", values.shape, "]");
+  }
+  const Shape dense = Shape::WithDim0(rows, values.shape.tail());
+  if (!dense.valid()) return MakeError(Code::kResourceExhausted, op, ": no memory for a shape");
+  if (!dense.NumElements()) {
+    return InvalidArgument(op, "Shape ", dense, " results in overflow when computing number of elements [rows]");
+  }
+  return Problem{.op = op,
+                 .combiner = SegmentCombiner::kSum,
+                 .grad = values,
+                 .indices = indices,
+                 .segment_ids = {},
+                 .dim0 = rows,
+                 .width = Shape::Product(values.shape.tail()).value_or(0)};
+}
+
+Result<Problem> CheckGrad(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+                          const TensorView& indices, const TensorView& segment_ids, int64_t rows) noexcept {
+  if (Status s = CheckValues(op, "grad", grad, indices); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"grad", grad}, {"segment_ids", segment_ids}}); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
+  return Problem{.op = op,
+                 .combiner = combiner,
+                 .grad = grad,
+                 .indices = indices,
+                 .segment_ids = segment_ids,
+                 .dim0 = rows,
+                 .width = Shape::Product(grad.shape.tail()).value_or(0)};
+}
+
+struct Bytes {
+  std::string_view name;
+  const char* begin;
+  const char* end;
+};
+
+Bytes BytesOf(std::string_view name, const TensorView& view) noexcept {
+  const auto* data = static_cast<const char*>(view.data);
+  const size_t size = static_cast<size_t>(view.shape.NumElements().value_or(0)) * DTypeSize(view.dtype);
+  return {name, data, size > 0 ? data + size : data};
+}
+
+Status CheckNoOverlap(std::string_view op, const Bytes& a, const Bytes& b) noexcept {
+  if (a.begin >= b.end || b.begin >= a.end) return {};
+  return InvalidArgument(op, "arrays overlap [", a.name, ": expected memory of its own, got some of that of ", b.name,
+                         "]");
+}
+
+// The arrays that an update changes: the table first, then the states that the rule has.
+struct Changed {
+  Operand operands[3];
+  int count;
+};
+
+Changed ChangedBy(const RowUpdate& update, const TensorView (&views)[3]) noexcept {
+  if (std::holds_alternative<Adagrad>(update))
+    return {{{"table", views[0]}, {"accumulator", views[1]}, {"", views[2]}}, 2};
+  if (std::holds_alternative<Adam>(update)) return {{{"table", views[0]}, {"m", views[1]}, {"v", views[2]}}, 3};
+  return {{{"table", views[0]}, {"", views[1]}, {"", views[2]}}, 1};
+}
+
+Status CheckNumbers(std::string_view op, const RowUpdate& update) noexcept {
+  const auto* adam = std::get_if<Adam>(&update);
+  if (adam == nullptr) return {};
+  if (adam->step < 1) {
+    return InvalidArgument(op, "steps are counted from 1 [step: expected at least 1, got ", adam->step, "]");
+  }
+  const auto valid = [](double beta) { return beta >= 0.0 && beta < 1.0; };
+  if (!valid(adam->beta1)) return InvalidArgument(op, "beta1 is out of range [beta1: expected 0 <= beta1 < 1]");
+  if (!valid(adam->beta2)) return InvalidArgument(op, "beta2 is out of range [beta2: expected 0 <= beta2 < 1]");
+  return {};
+}
+
+// The table and the states: their types and shapes, that none of them overlaps with another or with what is read.
+Status CheckUpdate(const Problem& p, const RowUpdate& update, const MutableTensorView& table) noexcept {
+  TensorView views[3] = {table.view(), {}, {}};
+  if (const auto* adagrad = std::get_if<Adagrad>(&update)) {
+    views[1] = adagrad->accumulator.view();
+  } else if (const auto* adam = std::get_if<Adam>(&update)) {
+    views[1] = adam->m.view();
+    views[2] = adam->v.view();
+  }
+  const bool wide = p.grad.dtype == DType::kFloat64;
+  const Changed changed = ChangedBy(update, views);
+  const Bytes read[] = {BytesOf("grad", p.grad), BytesOf("indices", p.indices), BytesOf("segment_ids", p.segment_ids)};
+  for (int i = 0; i < changed.count; ++i) {
+    const auto& [name, view] = changed.operands[i];
+    Status type = wide     ? CheckDType(p.op, name, view.dtype, TypeList<double>{})
+                  : i == 0 ? CheckDType(p.op, name, view.dtype, TypeList<Half, BFloat16, float>{})
+                           : CheckDType(p.op, name, view.dtype, TypeList<float>{});
+    if (!type.ok()) return type;
+    if (Status s = CheckOperands(p.op, {{"grad", p.grad}, {name, view}}); !s.ok()) return s;
+    const Shape expected = Shape::WithDim0(p.dim0, p.grad.shape.tail());
+    if (!expected.valid()) return MakeError(Code::kResourceExhausted, p.op, ": no memory for a shape");
+    if (view.shape != expected) {
+      return InvalidArgument(p.op, "an array of the update has the wrong shape [", name, ": expected ", expected,
+                             ", got ", view.shape, "]");
+    }
+    const Bytes bytes = BytesOf(name, view);
+    for (const Bytes& other : read) {
+      if (Status s = CheckNoOverlap(p.op, bytes, other); !s.ok()) return s;
+    }
+    for (int k = 0; k < i; ++k) {
+      const Bytes other = BytesOf(changed.operands[k].name, changed.operands[k].view);
+      if (Status s = CheckNoOverlap(p.op, bytes, other); !s.ok()) return s;
+    }
+  }
+  return CheckNumbers(p.op, update);
+}
+
+Status Apply(const Result<Problem>& problem, const RowUpdate& update, const MutableTensorView& table,
+             const Context& ctx) noexcept {
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckUpdate(*problem, update, table); !s.ok()) return s;
+  return sparse_segment::cpu::GradApply(*problem, {update, table}, ctx);
+}
+
+// The number of rows of a table that has not been checked yet.
+Result<int64_t> RowsOf(std::string_view op, const MutableTensorView& table) noexcept {
+  if (Status s = CheckRank(op, "table", table.view()); !s.ok()) return s;
+  if (Status s = CheckRowCount(op, "table", table.shape[0]); !s.ok()) return s;
+  return table.shape[0];
+}
+
+constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return "SparseSegmentSumGradApply";
+    case SegmentCombiner::kMean:
+      return "SparseSegmentMeanGradApply";
+    case SegmentCombiner::kSqrtN:
+      return "SparseSegmentSqrtNGradApply";
+  }
+  return "SparseSegmentGradApply";
+}
+
+}  // namespace
+
+Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx) noexcept {
+  const Result<Problem> problem = CheckSlices("ToDense", slices);
+  if (!problem.ok()) return problem.status();
+  return sparse_segment::cpu::Grad(*problem, ctx);
+}
+
+Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx) noexcept {
+  const Result<Problem> problem = CheckSlices("Coalesce", slices);
+  if (!problem.ok()) return problem.status();
+  Result<SparseSegmentGradV2Output> rows = sparse_segment::cpu::GradV2(*problem, ctx);
+  if (!rows.ok()) return rows.status();
+  return IndexedSlices{std::move(rows->output), std::move(rows->sorted_unique_indices), slices.rows};
+}
+
+Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,
+                 const Context& ctx) noexcept {
+  return Apply(CheckSlices("ApplyRows", slices), update, table, ctx);
+}
+
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                              const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
+                              const Context& ctx) noexcept {
+  const std::string_view op = ApplyName(combiner);
+  const Result<int64_t> rows = RowsOf(op, table);
+  if (!rows.ok()) return rows.status();
+  return Apply(CheckGrad(op, combiner, grad, indices, segment_ids, *rows), update, table, ctx);
+}
+
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+                              const RowUpdate& update, const MutableTensorView& table, const Context& ctx) noexcept {
+  return Apply(CheckWithPlan(ApplyName(combiner), combiner, grad, plan), update, table, ctx);
+}
+
+}  // namespace raggrad

@@ -1,0 +1,63 @@
+// IndexedSlices: a gradient that has only some rows of a table, and what is done with it.
+//
+//   Result<SparseSegmentGradV2Output> grad = SparseSegmentMeanGradV2(...);
+//   Status s = ApplyRows({grad->output.view(), grad->sorted_unique_indices.view(), rows}, Sgd{0.1}, table);
+//
+// or in one pass over the sorted ids, without storing the gradient (the same bits):
+//
+//   Status s = SparseSegmentGradApply(SegmentCombiner::kMean, d_pooled, indices, segment_ids, Sgd{0.1}, table);
+//
+// Row numbers may repeat and come in any order: rows with the same number are added in the order of the input (in
+// float32 for half and bfloat16, rounded once), before anything else is done with them. Everything here is
+// deterministic for any number of threads, and checks all ids before it changes anything.
+//
+// Shapes and types:
+//   values    [n, inner...]     half, bfloat16, float32, float64
+//   indices   [n]               int32 or int64, in [0, rows)
+//   table     [rows, inner...]  any of these for half, bfloat16 and float32 values; float64 for float64. It must not
+//                               overlap with the states, nor with anything that is read.
+//
+// Memory beyond the outputs: that of SparseSegmentSumGradV2 or -MeanGradV2 for the same ids; nothing per table row.
+#pragma once
+
+#include "raggrad/ops/sparse_segment/row_update.h"
+#include "raggrad/ops/sparse_segment/segment_plan.h"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
+
+#pragma GCC visibility push(default)
+namespace raggrad {
+
+struct IndexedSlicesView {
+  TensorView values;
+  TensorView indices;
+  int64_t rows;  // of the dense array; in [0, 2^31)
+};
+
+struct IndexedSlices {
+  Tensor values;
+  Tensor indices;
+  int64_t rows = 0;
+
+  IndexedSlicesView view() const noexcept { return {values.view(), indices.view(), rows}; }
+};
+
+// [rows, inner...]; +0 where there is no slice.
+Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
+
+// Every row number once, ascending.
+Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
+
+// One optimizer step on the rows of the table that the slices name.
+Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,
+                 const Context& ctx = {}) noexcept;
+
+// SparseSegment...GradV2 and ApplyRows in one pass. Same bits as one after the other.
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                              const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
+                              const Context& ctx = {}) noexcept;
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+                              const RowUpdate& update, const MutableTensorView& table,
+                              const Context& ctx = {}) noexcept;
+
+}  // namespace raggrad
+#pragma GCC visibility pop

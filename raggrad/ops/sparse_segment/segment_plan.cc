@@ -1,0 +1,233 @@
+#include "raggrad/ops/sparse_segment/segment_plan.h"
+
+#include <atomic>
+#include <new>
+
+#include "raggrad/core/operands.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/first_error.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/plan_state.h"
+
+namespace raggrad {
+namespace {
+
+using cpu::ForEachChunk;
+using cpu::SplitEvenly;
+using sparse_segment::CheckSameSize;
+using sparse_segment::CheckVector;
+using sparse_segment::Contribution;
+using sparse_segment::ForwardProblem;
+using sparse_segment::MakePlan;
+using sparse_segment::Plan;
+using sparse_segment::Problem;
+
+constexpr std::string_view kOp = "SegmentPlan";
+constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
+
+Status CheckIdOperands(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept {
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) return s;
+  if (indices.device != Device::kCpu) return NoKernelForDevice(op, indices.device);
+  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  return CheckSameSize(op, indices, segment_ids);
+}
+
+Status CheckSize(std::string_view name, int64_t size) noexcept {
+  if (size >= 0 && size <= INT32_MAX) return {};
+  return InvalidArgument(kOp, name, " is out of range [", name, ": expected 0 to ", INT32_MAX, ", got ", size, "]");
+}
+
+// Copies ids that are known to fit; whether they ascend.
+Result<bool> CopyIds(const TensorView& ids, Parallel& parallel, int32_t* out) noexcept {
+  return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<bool> {
+    const Id* in = ids.As<Id>();
+    std::atomic<bool> ascending = true;
+    ForEachChunk(parallel, SplitEvenly(parallel, ids.dim(0), kGrain), [&](int64_t, int64_t begin, int64_t end) {
+      bool sorted = true;
+      for (int64_t i = begin; i < end; ++i) {
+        out[i] = static_cast<int32_t>(in[i]);
+        sorted &= i == 0 || in[i - 1] <= in[i];
+      }
+      if (!sorted) ascending.store(false, std::memory_order_relaxed);
+    });
+    return ascending.load();
+  });
+}
+
+Status KeepIds(const TensorView& indices, const TensorView& segment_ids, const Context& ctx,
+               SegmentPlan::State& state) noexcept {
+  Result<Scratch<int32_t>> index_copy = Scratch<int32_t>::Make(ctx, state.num_ids);
+  if (!index_copy.ok()) return index_copy.status();
+  state.indices = *std::move(index_copy);
+  Result<Scratch<int32_t>> segment_copy = Scratch<int32_t>::Make(ctx, state.num_ids);
+  if (!segment_copy.ok()) return segment_copy.status();
+  state.segment_ids = *std::move(segment_copy);
+  if (const Result<bool> copied = CopyIds(indices, ctx.executor(), state.indices.data()); !copied.ok()) {
+    return copied.status();
+  }
+  const Result<bool> ascending = CopyIds(segment_ids, ctx.executor(), state.segment_ids.data());
+  if (!ascending.ok()) return ascending.status();
+  state.ascending = *ascending;
+  return {};
+}
+
+// The first position at which ids are not `expected`, or n.
+int64_t FirstDifference(const TensorView& ids, const int32_t* expected, Parallel& parallel) noexcept {
+  const int64_t n = ids.dim(0);
+  std::atomic<int64_t> first = n;
+  const Status visited = Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Status {
+    const Id* got = ids.As<Id>();
+    ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
+      const int64_t found = std::mismatch(got + begin, got + end, expected + begin).first - got;
+      if (found == end) return;
+      for (int64_t seen = first.load(); found < seen && !first.compare_exchange_weak(seen, found);) {
+      }
+    });
+    return {};
+  });
+  return visited.ok() ? first.load() : n;
+}
+
+int64_t IdAt(const TensorView& ids, int64_t i) noexcept {
+  return ids.dtype == DType::kInt32 ? ids.As<int32_t>()[i] : ids.As<int64_t>()[i];
+}
+
+Status CheckSameIds(std::string_view name, const TensorView& ids, const Scratch<int32_t>& planned,
+                    Parallel& parallel) noexcept {
+  const int64_t i = FirstDifference(ids, planned.data(), parallel);
+  if (i == ids.dim(0)) return {};
+  return InvalidArgument(kOp, "the plan was made from other ", name, " [", name, "[", i, "]: expected ", planned[i],
+                         ", got ", IdAt(ids, i), "]");
+}
+
+constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return "SparseSegmentSumGrad with a plan";
+    case SegmentCombiner::kMean:
+      return "SparseSegmentMeanGrad with a plan";
+    case SegmentCombiner::kSqrtN:
+      return "SparseSegmentSqrtNGrad with a plan";
+  }
+  return "SparseSegmentGrad with a plan";
+}
+
+Status CheckRows(std::string_view op, std::string_view name, const TensorView& view, std::string_view what,
+                 int64_t expected) noexcept {
+  if (Status s = CheckOperands(op, {{name, view}}); !s.ok()) return s;
+  if (view.device != Device::kCpu) return NoKernelForDevice(op, view.device);
+  if (view.rank() > 0 && view.dim(0) == expected) return {};
+  return InvalidArgument(op, "the plan was made for another size [", name, ": expected ", expected,
+                         " rows, the plan's ", what, ", got shape ", view.shape, "]");
+}
+
+}  // namespace
+
+namespace sparse_segment {
+
+Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+                              const SegmentPlan& plan) noexcept {
+  if (Status s = CheckDType(op, "grad", grad.dtype, FloatTypes{}); !s.ok()) return s;
+  const SegmentPlan::State& state = plan.state();
+  if (Status s = CheckRows(op, "grad", grad, "segments", state.sizes.segments); !s.ok()) return s;
+  return Problem{.op = op,
+                 .combiner = combiner,
+                 .grad = grad,
+                 .indices = state.indices_view(),
+                 .segment_ids = state.segment_ids_view(),
+                 .dim0 = state.sizes.rows,
+                 .width = Shape::Product(grad.shape.tail()).value_or(0),
+                 .index_dtype = state.index_dtype,
+                 .plan = &state.sorted};
+}
+
+}  // namespace sparse_segment
+
+Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
+                                      const Context& ctx) noexcept {
+  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
+  if (Status s = CheckSize("rows", sizes.rows); !s.ok()) return s;
+  if (Status s = CheckSize("segments", sizes.segments); !s.ok()) return s;
+  std::unique_ptr<State> state(new (std::nothrow) State{});
+  if (state == nullptr) return MakeError(Code::kResourceExhausted, kOp, ": no memory");
+  state->sizes = sizes;
+  state->index_dtype = indices.dtype;
+  state->num_ids = indices.dim(0);
+  state->ascending = true;
+  if (state->num_ids > 0) {
+    // A gradient of these sizes and no columns: only what does not depend on its values is computed.
+    const Problem problem = {.op = kOp,
+                             .combiner = SegmentCombiner::kMean,
+                             .grad = TensorView::Of<float>(nullptr, Shape{sizes.segments, 0}),
+                             .indices = indices,
+                             .segment_ids = segment_ids,
+                             .dim0 = sizes.rows,
+                             .width = 0};
+    Result<Plan<Contribution>> sorted = MakePlan<Contribution>(problem, /*count_segments=*/true, ctx);
+    if (!sorted.ok()) return sorted.status();
+    state->sorted = *std::move(sorted);
+    if (Status s = KeepIds(indices, segment_ids, ctx, *state); !s.ok()) return s;
+  }
+  return SegmentPlan(std::move(state));
+}
+
+SegmentPlan::SegmentPlan(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+SegmentPlan::SegmentPlan(SegmentPlan&&) noexcept = default;
+SegmentPlan& SegmentPlan::operator=(SegmentPlan&&) noexcept = default;
+SegmentPlan::~SegmentPlan() = default;
+
+int64_t SegmentPlan::num_ids() const noexcept { return state_->num_ids; }
+int64_t SegmentPlan::num_unique() const noexcept { return state_->sorted.rows; }
+SegmentPlan::Sizes SegmentPlan::sizes() const noexcept { return state_->sizes; }
+bool SegmentPlan::ascending() const noexcept { return state_->ascending; }
+
+Status SegmentPlan::CheckMadeFrom(const TensorView& indices, const TensorView& segment_ids,
+                                  const Context& ctx) const noexcept {
+  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
+  if (indices.dim(0) != state_->num_ids) {
+    return InvalidArgument(kOp, "the plan was made from other ids [indices: expected ", state_->num_ids,
+                           " elements, got ", indices.dim(0), "]");
+  }
+  if (Status s = CheckSameIds("indices", indices, state_->indices, ctx.executor()); !s.ok()) return s;
+  return CheckSameIds("segment_ids", segment_ids, state_->segment_ids, ctx.executor());
+}
+
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+                                                      const SegmentPlan& plan, const Context& ctx) noexcept {
+  const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
+  if (!problem.ok()) return problem.status();
+  return sparse_segment::cpu::GradV2(*problem, ctx);
+}
+
+Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+                                 const Context& ctx) noexcept {
+  const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
+  if (!problem.ok()) return problem.status();
+  return sparse_segment::cpu::Grad(*problem, ctx);
+}
+
+Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
+                             const Context& ctx) noexcept {
+  constexpr std::string_view op = "SparseSegment with a plan";
+  Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, sparse_segment::SumTypes{})
+                                                       : CheckDType(op, "data", data.dtype, FloatTypes{});
+  if (!data_type.ok()) return data_type;
+  const SegmentPlan::State& state = plan.state();
+  if (Status s = CheckRows(op, "data", data, "rows", state.sizes.rows); !s.ok()) return s;
+  if (!state.ascending) {
+    return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
+  }
+  return sparse_segment::cpu::Forward({.op = op,
+                                       .combiner = combiner,
+                                       .data = data,
+                                       .indices = state.indices_view(),
+                                       .segment_ids = state.segment_ids_view(),
+                                       .num_segments = state.sizes.segments,
+                                       .ids_checked = true},
+                                      ctx);
+}
+
+}  // namespace raggrad
