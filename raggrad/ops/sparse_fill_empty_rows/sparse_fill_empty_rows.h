@@ -8,14 +8,15 @@
 //
 // The sum is one running sum in the values' own type, j ascending, starting at +0: half and bfloat16 round at every
 // step, integers wrap, complex adds its parts separately, float32 and float64 subnormals are flushed to zero. These are
-// TensorFlow's bits, for any number of threads. Accumulation::kFast sums blocks of 4096 places left to right in
-// float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once.
+// TensorFlow's bits, for any number of threads. Accumulation::kFast sums blocks of 4096 such values left to right
+// in float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once.
 //
 // Shapes and types:
 //   reverse_index_map  [n]       int64, in [0, n_full), any order, repeats allowed
 //   grad_values        [n_full]  half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128
 //
-// Memory beyond the outputs: one byte per element of grad_values (kFast: and 16 per 4096 elements).
+// Memory beyond the outputs: the values that the map does not name; if it does not ascend, also a bit per element of
+// grad_values for each worker, at most 16 of them (kFast: and 16 bytes per 4096 values).
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
 

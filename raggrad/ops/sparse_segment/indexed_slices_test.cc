@@ -140,8 +140,8 @@ TYPED_TEST(FusedTyped, SameBitsAsTwoSteps) {
   struct Size {
     int64_t n, rows, segments, width;
   };
-  for (const auto& [n, rows, segments, width] :
-       {Size{5, 4, 2, 3}, Size{900, 100, 40, 65}, Size{60'000, 300, 900, 19}}) {
+  for (const Size& size : {Size{5, 4, 2, 3}, Size{900, 100, 40, 65}, Size{60'000, 300, 900, 19}}) {
+    const int64_t n = size.n, rows = size.rows, segments = size.segments, width = size.width;
     Generator random(static_cast<uint64_t>(n));
     const Ids indices = random.ZipfIds<int64_t>(n, rows);
     const Ids segment_ids = random.UniformIds<int64_t>(n, segments);

@@ -59,7 +59,7 @@ TYPED_TEST_SUITE(SegmentPlanTyped, FloatElements);
 // Everything with a plan is, bit for bit, what it is without.
 TYPED_TEST(SegmentPlanTyped, SameBitsAsWithoutAPlan) {
   for (const int64_t n : {1, 7, 300, 70'000}) {
-    const Batch batch = Batch::Random(n, {.rows = 1 + n / 2, .segments = 1 + n / 9}, n != 7, 40 + n);
+    const Batch batch = Batch::Random(n, {.rows = 1 + n / 2, .segments = 1 + n / 9}, n != 7, static_cast<uint64_t>(n));
     const int32_t rows = static_cast<int32_t>(batch.sizes.rows);
     Generator random(5);
     const Array<TypeParam> grad{random.HostileValues<TypeParam>(batch.sizes.segments * 5),

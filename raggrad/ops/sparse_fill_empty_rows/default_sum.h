@@ -1,0 +1,102 @@
+// The sum of the values that no entry of the map names. Internal to the family.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/scratch.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/convert.h"
+#include "raggrad/cpu/flush_subnormals.h"
+
+namespace raggrad::sparse_fill_empty_rows {
+
+inline constexpr int64_t kFastBlock = 4096;  // values that kFast sums left to right; part of its definition
+
+// Floating-point sums run in float for the 16-bit types and in T itself for the others.
+template <class T>
+auto Widen(T value) noexcept {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return ::raggrad::cpu::BaselineConvert::Widen(value);
+  } else {
+    return value;
+  }
+}
+template <class T>
+T Narrow(decltype(Widen(T{})) value) noexcept {
+  if constexpr (std::is_same_v<T, Half>) {
+    return ::raggrad::cpu::BaselineConvert::NarrowToHalf(value);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return ::raggrad::cpu::BaselineConvert::NarrowToBFloat16(value);
+  } else {
+    return value;
+  }
+}
+
+// One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads. The
+// result goes to memory inside the guard's scope, for the guard orders memory accesses.
+template <class T>
+void SumInOrder(const T* values, int64_t count, T* result) noexcept {
+  const ::raggrad::cpu::ScopedFlushSubnormals flush;
+  auto sum = Widen(T{});
+  for (int64_t k = 0; k < count; ++k) sum = Widen(Narrow<T>(sum + Widen(values[k])));
+  *result = Narrow<T>(sum);
+}
+
+// Block sums left to right, then block sums two by two until one is left, rounded once: always the same tree.
+template <class T>
+Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) noexcept {
+  using Sum = decltype(Widen(T{}));
+  int64_t blocks = (count + kFastBlock - 1) / kFastBlock;
+  auto sums = Scratch<Sum>::Make(ctx, std::max<int64_t>(blocks, 1));
+  if (!sums.ok()) return sums.status();
+  Sum* const block_sums = sums->data();
+  block_sums[0] = Sum{};  // the answer when there are no blocks
+  Parallel& parallel = ctx.executor();
+  ::raggrad::cpu::ForEachChunk(parallel, ::raggrad::cpu::SplitEvenly(parallel, blocks, 4),
+                               [=](int64_t, int64_t begin, int64_t end) {
+                                 const ::raggrad::cpu::ScopedFlushSubnormals flush;
+                                 for (int64_t block = begin; block < end; ++block) {
+                                   Sum sum{};
+                                   const int64_t block_end = std::min((block + 1) * kFastBlock, count);
+                                   for (int64_t k = block * kFastBlock; k < block_end; ++k) sum += Widen(values[k]);
+                                   block_sums[block] = sum;
+                                 }
+                               });
+  const ::raggrad::cpu::ScopedFlushSubnormals flush;
+  for (; blocks > 1; blocks = (blocks + 1) / 2) {
+    for (int64_t k = 0; k < blocks / 2; ++k) block_sums[k] = block_sums[2 * k] + block_sums[2 * k + 1];
+    if (blocks % 2 == 1) block_sums[blocks / 2] = block_sums[blocks - 1];
+  }
+  *result = Narrow<T>(block_sums[0]);
+  return {};
+}
+
+// Sums modulo 2^64 are the same in any order, and their low bits are the sums modulo the powers of two below.
+template <class T>
+void SumWrapping(const T* values, int64_t count, Parallel& parallel, T* result) noexcept {
+  std::atomic<uint64_t> total{0};
+  ::raggrad::cpu::ForEachChunk(parallel, ::raggrad::cpu::SplitEvenly(parallel, count, 1 << 16),
+                               [=, &total](int64_t, int64_t begin, int64_t end) {
+                                 uint64_t sum = 0;
+                                 for (int64_t k = begin; k < end; ++k) sum += static_cast<uint64_t>(values[k]);
+                                 total.fetch_add(sum, std::memory_order_relaxed);
+                               });
+  *result = static_cast<T>(total.load(std::memory_order_relaxed));
+}
+
+template <class T>
+Status SumDefault(const T* values, int64_t count, const Context& ctx, T* result) noexcept {
+  if constexpr (std::is_integral_v<T>) {
+    SumWrapping(values, count, ctx.executor(), result);
+  } else if (ctx.accumulation == Accumulation::kFast) {
+    return SumAsTree(values, count, ctx, result);
+  } else {
+    SumInOrder(values, count, result);
+  }
+  return {};
+}
+
+}  // namespace raggrad::sparse_fill_empty_rows
