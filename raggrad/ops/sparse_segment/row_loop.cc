@@ -15,37 +15,98 @@ constexpr int64_t kAhead = 12;     // contributions between a prefetch and its u
 constexpr int64_t kRowsAhead = 6;  // rows of a table between a prefetch and their update
 constexpr int kLevels = 64;        // of the tree of leaves
 
-// sums[c] += row[c] * scale: the product is rounded before it is added (-ffp-contract=off).
-template <Isa I, bool kScaled, class T>
-[[gnu::always_inline]] inline void Add(SumType<T>* __restrict sums, const T* __restrict row, SumType<T> scale,
-                                       int64_t columns) noexcept {
-  if constexpr (kIsShortFloat<T>) {
-    float wide[kStrip];
-    ::raggrad::cpu::Convert<I>::WidenRow(row, wide, columns);
-    Add<I, kScaled, float>(sums, wide, scale, columns);
-  } else {
-    for (int64_t c = 0; c < columns; ++c) sums[c] += kScaled ? row[c] * scale : row[c];
-  }
-}
-
+// As many numbers as a vector register of the level holds.
 template <Isa I, class A>
-[[gnu::always_inline]] inline void Clear(A* sums, int64_t columns) noexcept {
-  for (int64_t c = 0; c < columns; ++c) sums[c] = A{0};
-}
+struct Vector {
+  static constexpr int64_t kBytes = I == Isa::kX86V4 ? 64 : I == Isa::kX86V3 ? 32 : 16;
+  static constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(A));
+  typedef A Type __attribute__((vector_size(kBytes)));  // NOLINT: an alias cannot have the attribute
+};
 
-template <Isa I, bool kScaled, class T, class C>
-[[gnu::always_inline]] inline void SumInOrder(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
-                                              int64_t columns, SumType<T>* sums) noexcept {
-  using A = SumType<T>;
-  Clear<I>(sums, columns);
+// f(pointer to the row of the gradient, scale) for contributions [begin, end), in order.
+template <Isa I, bool kScaled, class T, class C, class F>
+[[gnu::always_inline]] inline void ForEachRow(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
+                                              int64_t columns, const F& f) noexcept {
   for (int64_t k = begin; k < end; ++k) {
     if (k + kAhead < job.num_contributions) {
       PrefetchRow<I>(job.grad + job.contributions[k + kAhead].segment() * job.width + column, columns);
     }
     const int64_t segment = job.contributions[k].segment();
-    const A scale = kScaled ? job.scales[segment] : A{1};
-    Add<I, kScaled>(sums, job.grad + segment * job.width + column, scale, columns);
+    f(job.grad + segment * job.width + column, kScaled ? job.scales[segment] : SumType<T>{1});
   }
+}
+
+// kVectors vectors of columns, whose sums stay in registers. A product is rounded before it is added
+// (-ffp-contract=off).
+template <Isa I, bool kScaled, int kVectors, class T, class C>
+[[gnu::always_inline]] inline void SumVectors(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
+                                              SumType<T>* sums) noexcept {
+  using A = SumType<T>;
+  using V = typename Vector<I, A>::Type;
+  constexpr int64_t kLanes = Vector<I, A>::kLanes;
+  V totals[kVectors] = {};
+  ForEachRow<I, kScaled>(job, begin, end, column, kVectors * kLanes, [&](const T* row, A scale) {
+    A wide[kIsShortFloat<T> ? kVectors * kLanes : 1];
+    const A* numbers;
+    if constexpr (kIsShortFloat<T>) {
+      ::raggrad::cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
+      numbers = wide;
+    } else {
+      numbers = row;
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      V x;
+      __builtin_memcpy(&x, numbers + v * kLanes, sizeof(x));
+      totals[v] += kScaled ? x * scale : x;
+    }
+  });
+  __builtin_memcpy(sums, totals, sizeof(totals));
+}
+
+// The columns that do not fill a vector.
+template <Isa I, bool kScaled, class T, class C>
+[[gnu::always_inline]] inline void SumFew(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
+                                          int64_t columns, SumType<T>* sums) noexcept {
+  using A = SumType<T>;
+  for (int64_t c = 0; c < columns; ++c) sums[c] = A{0};
+  ForEachRow<I, kScaled>(job, begin, end, column, columns, [&](const T* row, A scale) {
+    for (int64_t c = 0; c < columns; ++c) {
+      A x;
+      if constexpr (kIsShortFloat<T>) {
+        x = ::raggrad::cpu::Convert<I>::Widen(row[c]);
+      } else {
+        x = row[c];
+      }
+      sums[c] += kScaled ? x * scale : x;
+    }
+  });
+}
+
+// At most kVectors vectors of columns at a time, then half as many, ..., then the rest.
+template <Isa I, bool kScaled, int kVectors, class T, class C>
+[[gnu::always_inline]] inline void SumParts(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
+                                            int64_t columns, SumType<T>* sums) noexcept {
+  constexpr int64_t kColumns = kVectors * Vector<I, SumType<T>>::kLanes;
+  for (; columns >= kColumns; columns -= kColumns, column += kColumns, sums += kColumns) {
+    SumVectors<I, kScaled, kVectors>(job, begin, end, column, sums);
+  }
+  if (columns == 0) return;
+  if constexpr (kVectors > 1) {
+    SumParts<I, kScaled, kVectors / 2>(job, begin, end, column, columns, sums);
+  } else {
+    SumFew<I, kScaled>(job, begin, end, column, columns, sums);
+  }
+}
+
+// Left to right.
+template <Isa I, bool kScaled, class T, class C>
+[[gnu::always_inline]] inline void SumInOrder(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
+                                              int64_t columns, SumType<T>* sums) noexcept {
+  constexpr int kRegisters = I == Isa::kX86V1 ? 8 : 16;  // that can hold sums
+  constexpr int kStripVectors = static_cast<int>(kStrip<SumType<T>> / Vector<I, SumType<T>>::kLanes);
+  SumParts<I, kScaled, (kStripVectors < kRegisters ? kStripVectors : kRegisters)>(job, begin, end, column, columns,
+                                                                                  sums);
 }
 
 // Leaves left to right, then pairs of leaves, pairs of pairs, ...: level l of `tree` holds the sum of 2^l leaves that
@@ -54,7 +115,7 @@ template <Isa I, bool kScaled, class T, class C>
 void SumPairwise(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
                  SumType<T>* sums) noexcept {
   using A = SumType<T>;
-  A tree[kLevels][kStrip];
+  A tree[kLevels][kStrip<A>];
   const int64_t leaves = (end - begin + kLeaf - 1) / kLeaf;
   for (int64_t leaf = 0; leaf < leaves; ++leaf) {
     const int64_t from = begin + leaf * kLeaf;
@@ -78,7 +139,7 @@ template <Isa I, class T, class C>
 [[gnu::always_inline]] inline void Update(const RowJob<T, C>& job, int64_t row, int64_t column, int64_t columns,
                                           SumType<T>* sums) noexcept {
   if constexpr (kIsShortFloat<T>) {
-    T rounded[kStrip];
+    T rounded[kStrip<SumType<T>>];
     Store<I>(sums, rounded, columns);
     ::raggrad::cpu::Convert<I>::WidenRow(rounded, sums, columns);
   }
@@ -91,7 +152,7 @@ template <Isa I, class T, class C>
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumStrip(const RowJob<T, C>& job, int64_t row, int64_t column,
                                             int64_t columns) noexcept {
-  SumType<T> sums[kStrip];
+  SumType<T> sums[kStrip<SumType<T>>];
   const int64_t begin = job.row_starts[row];
   const int64_t end = job.row_starts[row + 1];
   if (job.pairwise && end - begin > kLeaf) {
@@ -111,7 +172,8 @@ void SumRowsScaled(const RowJob<T, C>& job, int64_t row_begin, int64_t row_end, 
                    int64_t column_end) noexcept {
   for (int64_t row = row_begin; row < row_end; ++row) {
     int64_t column = column_begin;
-    for (; column + kStrip <= column_end; column += kStrip) SumStrip<I, kScaled>(job, row, column, kStrip);
+    constexpr int64_t kColumns = kStrip<SumType<T>>;
+    for (; column + kColumns <= column_end; column += kColumns) SumStrip<I, kScaled>(job, row, column, kColumns);
     if (column < column_end) SumStrip<I, kScaled>(job, row, column, column_end - column);
   }
 }

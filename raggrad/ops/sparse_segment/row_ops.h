@@ -11,8 +11,9 @@
 
 namespace raggrad::sparse_segment {
 
-inline constexpr int64_t kStrip =
-    64;  // columns that the gradients sum together: they stay in registers, or in the L1 cache
+// Columns that the gradients sum together; A is the type of the sums. All of them fit the vector registers.
+template <class A>
+inline constexpr int64_t kStrip = 256 / sizeof(A);
 
 template <Isa I, class T>
 [[gnu::always_inline]] inline void Store(const SumType<T>* sums, T* out, int64_t columns) noexcept {

@@ -49,7 +49,7 @@ void UpdateRow(const UpdateJob<A>& job, int64_t row, int64_t column, int64_t col
   A* const state1 = kRule == UpdateRule::kSgd ? nullptr : job.state1 + offset;
   A* const state2 = kRule == UpdateRule::kAdam ? job.state2 + offset : nullptr;
   if constexpr (kIsShortFloat<T>) {
-    float wide[kStrip];
+    float wide[kStrip<float>];
     ::raggrad::cpu::Convert<I>::WidenRow(weights, wide, columns);
     Step<I, kRule>(job, gradient, state1, state2, wide, columns);
     ::raggrad::cpu::Convert<I>::NarrowRow(wide, weights, columns);
