@@ -10,8 +10,9 @@
 
 namespace raggrad::ragged_variant {
 
-// Operands whose shapes and types have been checked, but for the elements: there may be millions of them, so a backend
-// has each looked at (CountValues) while it lays them out. Only Check() in ragged_variant.cc makes one.
+// Operands of the gradient whose shapes and types have been checked, but for the elements: there may be millions of
+// them, so a backend has each looked at (CountValues) while it lays them out. Only Check() in ragged_variant.cc makes
+// one.
 struct Problem {
   std::string_view op;  // for messages
   std::span<const std::optional<RaggedView>> elements;
@@ -31,8 +32,65 @@ Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int
 // not what dense_values_shape asks for. `rows` as above, for element 0.
 Result<Shape> OutputShape(const Problem& problem, std::optional<int64_t> total, std::optional<int64_t> rows) noexcept;
 
+// Operands of RaggedTensorToVariant. All can be read and are on one device; types are checked. What is left is each
+// level of splits, its shape and its numbers, from the innermost outwards: that is TensorFlow's order.
+struct ToVariantProblem {
+  std::string_view op;
+  std::span<const TensorView> splits;  // outermost first, all of one type
+  TensorView values;                   // of rank 1 at least if there are splits, or if it is cut
+  bool batched;
+
+  int64_t levels() const noexcept { return static_cast<int64_t>(splits.size()); }
+  const TensorView& level(int64_t i) const noexcept { return splits[static_cast<size_t>(i)]; }
+};
+
+// "rt_nested_splits[3]"
+class LevelName {
+ public:
+  explicit LevelName(int64_t level) noexcept;
+  operator std::string_view() const noexcept { return {text_, size_}; }  // NOLINT: implicit, to be passed as a name
+
+ private:
+  char text_[48];
+  size_t size_;
+};
+
+// Operands of RaggedTensorFromVariant whose attributes fit the rank of the array. Elements have not been looked at.
+struct FromVariantProblem {
+  std::string_view op;
+  Shape shape;  // of the array
+  std::span<const std::optional<RaggedView>> elements;
+  int64_t input_ragged_rank;  // of every element
+  int64_t output_ragged_rank;
+  DType values_dtype;
+  DType splits_dtype;
+  Device device;  // where every element has to be
+
+  int64_t n() const noexcept { return static_cast<int64_t>(elements.size()); }
+  // Call only for elements that CheckElement has found good.
+  const RaggedView& element(int64_t i) const noexcept { return *elements[static_cast<size_t>(i)]; }
+};
+
+// Checks of one element, in TensorFlow's order: each is made for all elements before the next. The last three are only
+// for arrays of rank 1 and more; they compare with element 0.
+Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept;
+Status CheckSplitsHaveAFirst(const FromVariantProblem& problem, int64_t i) noexcept;
+Status CheckValuesRank(const FromVariantProblem& problem, int64_t i) noexcept;
+Status CheckValuesShape(const FromVariantProblem& problem, int64_t i) noexcept;
+
+// The form of splits that must be a vector, and not empty.
+Status CheckSplitsShape(std::string_view op, std::string_view argument, const TensorView& splits) noexcept;
+
+// That the shape of a variant array tells the number of its elements.
+Status CheckVariantShape(std::string_view op, std::string_view argument, const VariantArrayView& encoded) noexcept;
+
+// TensorFlow's messages call two types by other names than its Python does.
+std::string_view MessageName(DType dtype) noexcept;
+
 namespace cpu {
 Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
+Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;
+Result<Ragged> FromVariant(const FromVariantProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
 
 }  // namespace raggrad::ragged_variant

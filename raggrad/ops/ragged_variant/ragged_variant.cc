@@ -41,20 +41,6 @@ Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
   return shape;
 }
 
-// The form of row_splits. A scalar (TensorFlow passes one for values without splits) is accepted unseen.
-Status CheckSplitsShape(const TensorView& row_splits) noexcept {
-  constexpr std::string_view kInvalid = "Invalid ragged splits: ";
-  if (row_splits.rank() > 1) {
-    return InvalidArgument(kOp, kInvalid, "ragged splits must be rank 1 but is rank ", row_splits.rank(),
-                           " [row_splits: expected rank 1, got shape ", row_splits.shape, "]");
-  }
-  if (row_splits.rank() == 1 && row_splits.dim(0) == 0) {
-    return InvalidArgument(kOp, kInvalid, "ragged splits must have at least one splits, but is empty",
-                           " [row_splits: expected at least 1 element, got 0]");
-  }
-  return {};
-}
-
 // In TensorFlow's order: the first fault decides which error it is.
 Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_splits,
                       const TensorView& dense_values_shape, DType values_dtype) noexcept {
@@ -63,14 +49,7 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
     return s;
   }
   if (Status s = CheckDType(kOp, "values_dtype", values_dtype, RaggedTypes{}); !s.ok()) return s;
-  if (!encoded.shape.valid()) {
-    return MakeError(Code::kResourceExhausted, kOp, ": no memory for the shape of an operand [encoded_ragged_grad]");
-  }
-  if (encoded.shape.NumElements() != static_cast<int64_t>(encoded.elements.size())) {
-    return InvalidArgument(kOp, "the shape of encoded_ragged_grad does not fit its elements [encoded_ragged_grad: ",
-                           "expected as many elements as shape ", encoded.shape, " says, got ", encoded.elements.size(),
-                           "]");
-  }
+  if (Status s = CheckVariantShape(kOp, "encoded_ragged_grad", encoded); !s.ok()) return s;
   if (Status s = CheckOperands(kOp, {{"row_splits", row_splits}}); !s.ok()) return s;
   if (Status s = CheckOperands(kOp, {{"dense_values_shape", dense_values_shape}}); !s.ok()) return s;
   if (dense_values_shape.device != Device::kCpu) {
@@ -80,15 +59,10 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
   }
   Result<Shape> dense_shape = ReadDenseShape(dense_values_shape);
   if (!dense_shape.ok()) return dense_shape.status();
-  if (Status s = CheckSplitsShape(row_splits); !s.ok()) return s;
+  if (row_splits.rank() != 0) {  // TensorFlow passes a scalar for values without splits: it is accepted unseen
+    if (Status s = CheckSplitsShape(kOp, "row_splits", row_splits); !s.ok()) return s;
+  }
   return Problem{kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype};
-}
-
-// TensorFlow's messages call two types by other names than its Python does.
-std::string_view MessageName(DType dtype) noexcept {
-  if (dtype == DType::kFloat32) return "float";
-  if (dtype == DType::kFloat64) return "double";
-  return DTypeName(dtype);
 }
 
 Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView& values) noexcept {
@@ -153,6 +127,35 @@ Result<int64_t> CountMissing(const Problem& problem, int64_t i, std::optional<in
 }
 
 }  // namespace
+
+std::string_view MessageName(DType dtype) noexcept {
+  if (dtype == DType::kFloat32) return "float";
+  if (dtype == DType::kFloat64) return "double";
+  return DTypeName(dtype);
+}
+
+Status CheckVariantShape(std::string_view op, std::string_view argument, const VariantArrayView& encoded) noexcept {
+  if (!encoded.shape.valid()) {
+    return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", argument, "]");
+  }
+  if (encoded.shape.NumElements() == static_cast<int64_t>(encoded.elements.size())) return {};
+  return InvalidArgument(op, "the shape of ", argument, " does not fit its elements [", argument,
+                         ": expected as many elements as shape ", encoded.shape, " says, got ", encoded.elements.size(),
+                         "]");
+}
+
+Status CheckSplitsShape(std::string_view op, std::string_view argument, const TensorView& splits) noexcept {
+  constexpr std::string_view kInvalid = "Invalid ragged splits: ";
+  if (splits.rank() != 1) {
+    return InvalidArgument(op, kInvalid, "ragged splits must be rank 1 but is rank ", splits.rank(), " [", argument,
+                           ": expected rank 1, got shape ", splits.shape, "]");
+  }
+  if (splits.dim(0) == 0) {
+    return InvalidArgument(op, kInvalid, "ragged splits must have at least one splits, but is empty [", argument,
+                           ": expected at least 1 element, got 0]");
+  }
+  return {};
+}
 
 Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
   const std::optional<RaggedView>& element = problem.elements[static_cast<size_t>(i)];

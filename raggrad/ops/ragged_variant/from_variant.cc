@@ -1,0 +1,180 @@
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/operands.h"
+#include "raggrad/ops/ragged_variant/kernels.h"
+#include "raggrad/ops/ragged_variant/ragged_variant.h"
+#include "raggrad/ops/ragged_variant/tensor_text.h"
+
+namespace raggrad {
+namespace ragged_variant {
+namespace {
+
+constexpr std::string_view kOp = "RaggedTensorFromVariant";
+
+Status CheckMinimum(std::string_view attribute, int64_t value, int64_t minimum) noexcept {
+  if (value >= minimum) return {};
+  return InvalidArgument(kOp, "Value for attr '", attribute, "' of ", value, " must be at least minimum ", minimum,
+                         " [", attribute, "]");
+}
+
+// The ragged rank that elements must have.
+Result<int64_t> InputRaggedRank(int64_t input_ragged_rank, int64_t output_ragged_rank, int64_t dims) noexcept {
+  if (input_ragged_rank == -1) {
+    input_ragged_rank = output_ragged_rank == 0 ? 0 : output_ragged_rank - dims;
+    if (input_ragged_rank < 0) {
+      return InvalidArgument(kOp, "Inferred input_ragged_rank (output_ragged_rank - encoded_variant.dims()) must be ",
+                             ">= 0, found output_ragged_rank: ", output_ragged_rank, ", encoded_variant.dims(): ", dims,
+                             ", inferred input_ragged_rank: ", input_ragged_rank,
+                             " [output_ragged_rank: expected at least ", dims, "]");
+    }
+  }
+  const bool dense_stack = output_ragged_rank == 0 && input_ragged_rank == 0;
+  if (dense_stack || output_ragged_rank - dims == input_ragged_rank) return input_ragged_rank;
+  return InvalidArgument(kOp, "output_ragged_rank must be equal to input_ragged_rank + encoded_ragged.dims(); ",
+                         "output_ragged_rank: ", output_ragged_rank, ", input_ragged_rank: ", input_ragged_rank,
+                         ", encoded_variant.dims(): ", dims, ". [output_ragged_rank]");
+}
+
+// In TensorFlow's order: the first fault decides which error it is.
+Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_ragged_rank, int64_t output_ragged_rank,
+                                 DType values_dtype, DType splits_dtype) noexcept {
+  if (Status s = CheckDType(kOp, "values_dtype", values_dtype, RaggedTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(kOp, "splits_dtype", splits_dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckVariantShape(kOp, "encoded_ragged", encoded); !s.ok()) return s;
+  if (Status s = CheckMinimum("output_ragged_rank", output_ragged_rank, 0); !s.ok()) return s;
+  if (Status s = CheckMinimum("input_ragged_rank", input_ragged_rank, -1); !s.ok()) return s;
+  const Result<int64_t> rank = InputRaggedRank(input_ragged_rank, output_ragged_rank, encoded.shape.rank());
+  if (!rank.ok()) return rank.status();
+  Device device = Device::kCpu;
+  if (!encoded.elements.empty() && encoded.elements[0]) device = encoded.elements[0]->values.device;
+  return FromVariantProblem{kOp,          encoded.shape, encoded.elements, *rank, output_ragged_rank, values_dtype,
+                            splits_dtype, device};
+}
+
+// "encoded_ragged[7]", or one of its splits.
+struct Place {
+  int64_t element;
+  int64_t level = -1;
+};
+void AppendText(std::string& text, const Place& place) {
+  text.append("encoded_ragged[");
+  raggrad::AppendText(text, place.element);
+  text.append(place.level < 0 ? "].values" : "].nested_splits[");
+  if (place.level < 0) return;
+  raggrad::AppendText(text, place.level);
+  text.push_back(']');
+}
+
+// That a tensor of an element can be read.
+Status CheckReadable(const FromVariantProblem& problem, const Place& place, const TensorView& view) noexcept {
+  if (view.device != problem.device) {
+    return InvalidArgument(kOp, "operands are on different devices [", place, ": expected that of ", Place{0},
+                           " (DLPack device type ", static_cast<int32_t>(problem.device), "), got ",
+                           static_cast<int32_t>(view.device), "]");
+  }
+  if (!view.shape.valid()) {
+    return MakeError(Code::kResourceExhausted, kOp, ": no memory for the shape of an operand [", place, "]");
+  }
+  const std::optional<int64_t> count = view.shape.NumElements();
+  if (!count) {
+    return InvalidArgument(kOp, "Shape ", view.shape, " results in overflow when computing number of elements [", place,
+                           ": expected dimensions whose product is in [0, 2^63)]");
+  }
+  if (*count == 0 || view.data != nullptr) return {};
+  return InvalidArgument(kOp, "an operand has no data [", place, ": expected ", *count,
+                         " elements, got a null pointer]");
+}
+
+Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t level,
+                         const TensorView& splits) noexcept {
+  const Place place{i, level};
+  if (splits.dtype != problem.splits_dtype) {
+    return InvalidArgument(kOp, "Expected row_splits Tensor dtype: ", MessageName(problem.splits_dtype),
+                           ", found: ", MessageName(splits.dtype), " [", place, ": expected dtype ",
+                           problem.splits_dtype, ", got ", splits.dtype, "]");
+  }
+  if (Status s = CheckReadable(problem, place, splits); !s.ok()) return s;
+  if (splits.rank() == 1) return {};
+  return InvalidArgument(kOp, "Ragged splits must have rank 1; encoded scalar element at index ", i,
+                         " has splits Tensor ", TensorText{splits}, " [", place, ": expected rank 1, got shape ",
+                         splits.shape, "]");
+}
+
+}  // namespace
+
+Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept {
+  const std::optional<RaggedView>& element = problem.elements[static_cast<size_t>(i)];
+  if (!element) {
+    return InvalidArgument(kOp, "Input Variant element at index ", i,
+                           " doesn't hold a RaggedTensorVariant: ", "Variant<type:  value: [empty]> [encoded_ragged[",
+                           i, "] is missing]");
+  }
+  const Place place{i};
+  const TensorView& values = element->values;
+  if (const auto rank = static_cast<int64_t>(element->nested_splits.size()); rank != problem.input_ragged_rank) {
+    return InvalidArgument(kOp, "Encoded input RaggedTensorVariant has ragged_rank=", rank,
+                           ".  Expected ragged_rank=", problem.input_ragged_rank, ". [encoded_ragged[", i, "]]");
+  }
+  if (values.dtype != problem.values_dtype) {
+    return InvalidArgument(kOp, "Expected values Tensor dtype: ", MessageName(problem.values_dtype),
+                           ", found: ", MessageName(values.dtype), " [", place, ": expected dtype ",
+                           problem.values_dtype, ", got ", values.dtype, "]");
+  }
+  if (Status s = CheckReadable(problem, place, values); !s.ok()) return s;
+  if (values.rank() == 0 && problem.output_ragged_rank != 0) {
+    return InvalidArgument(kOp, "Ragged values must have rank >= 1; encoded scalar element at index ", i,
+                           " has values Tensor: ", TensorText{values}, " [", place, ": got a scalar]");
+  }
+  for (size_t level = 0; level < element->nested_splits.size(); ++level) {
+    const TensorView& splits = element->nested_splits[level];
+    if (Status s = CheckStoredSplits(problem, i, static_cast<int64_t>(level), splits); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status CheckSplitsHaveAFirst(const FromVariantProblem& problem, int64_t i) noexcept {
+  const std::span<const TensorView> nested_splits = problem.element(i).nested_splits;
+  for (size_t level = 0; level < nested_splits.size(); ++level) {
+    if (nested_splits[level].dim(0) > 0) continue;
+    return InvalidArgument(kOp, "ragged splits must have at least one splits, but is empty [",
+                           Place{i, static_cast<int64_t>(level)}, ": expected at least 1 element, got 0]");
+  }
+  return {};
+}
+
+Status CheckValuesRank(const FromVariantProblem& problem, int64_t i) noexcept {
+  const Shape& first = problem.element(0).values.shape;
+  const Shape& shape = problem.element(i).values.shape;
+  if (problem.output_ragged_rank == 0 || shape.rank() == first.rank()) return {};
+  return InvalidArgument(kOp, "Rank of values must match for all components; values shape at index 0: ", first,
+                         ", values shape at index ", i, ": ", shape, " [", Place{i}, "]");
+}
+
+Status CheckValuesShape(const FromVariantProblem& problem, int64_t i) noexcept {
+  const bool dense_stack = problem.output_ragged_rank == 0;
+  const auto compared = [&](int64_t element) {
+    const Shape& shape = problem.element(element).values.shape;
+    return dense_stack ? shape.dims() : shape.tail();
+  };
+  if (std::ranges::equal(compared(0), compared(i))) return {};
+  constexpr std::string_view kHint =
+      ".  If you are using tf.map_fn, then you may need to specify an explicit fn_output_signature with appropriate "
+      "ragged_rank, and/or convert output tensors to RaggedTensors.";
+  return InvalidArgument(kOp, "All flat_values must have compatible shapes.  Shape at index 0: ", Shape(compared(0)),
+                         ".  Shape at index ", i, ": ", Shape(compared(i)), dense_stack ? std::string_view() : kHint,
+                         " [", Place{i}, "]");
+}
+
+}  // namespace ragged_variant
+
+Result<Ragged> RaggedTensorFromVariant(const VariantArrayView& encoded_ragged, int64_t input_ragged_rank,
+                                       int64_t output_ragged_rank, DType values_dtype, DType splits_dtype,
+                                       const Context& ctx) noexcept {
+  using namespace ragged_variant;
+  const Result<FromVariantProblem> problem =
+      Check(encoded_ragged, input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype);
+  if (!problem.ok()) return problem.status();
+  if (problem->device == Device::kCpu) return ragged_variant::cpu::FromVariant(*problem, ctx);
+  return NoKernelForDevice(kOp, problem->device);
+}
+
+}  // namespace raggrad

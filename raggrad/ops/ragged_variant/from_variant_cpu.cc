@@ -1,0 +1,213 @@
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/scratch.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/first_error.h"
+#include "raggrad/ops/ragged_variant/join.h"
+#include "raggrad/ops/ragged_variant/kernels.h"
+
+namespace raggrad::ragged_variant::cpu {
+namespace {
+
+using raggrad::cpu::Chunks;
+using raggrad::cpu::FirstError;
+using raggrad::cpu::ForEachChunk;
+using raggrad::cpu::SplitEvenly;
+
+// f(i) for every element.
+template <class F>
+void ForEachElement(const FromVariantProblem& problem, Parallel& parallel, const F& f) noexcept {
+  ForEachChunk(parallel, SplitEvenly(parallel, problem.n(), kCheckGrain), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
+template <auto kCheck>
+Status CheckAll(const FromVariantProblem& problem, Parallel& parallel) noexcept {
+  FirstError fault;
+  ForEachElement(problem, parallel, [&](int64_t i) {
+    if (i < fault.position() && !kCheck(problem, i).ok()) fault.Report(i);
+  });
+  return fault.found() ? kCheck(problem, fault.position()) : Status();
+}
+
+Status CheckElements(const FromVariantProblem& problem, Parallel& parallel) noexcept {
+  if (Status s = CheckAll<CheckElement>(problem, parallel); !s.ok() || problem.shape.rank() == 0) return s;
+  if (Status s = CheckAll<CheckSplitsHaveAFirst>(problem, parallel); !s.ok()) return s;
+  if (Status s = CheckAll<CheckValuesRank>(problem, parallel); !s.ok()) return s;
+  return CheckAll<CheckValuesShape>(problem, parallel);
+}
+
+// One tensor of the only element, as it is.
+Result<Tensor> Copy(const FromVariantProblem& problem, int output, const TensorView& view,
+                    const Context& ctx) noexcept {
+  const std::optional<RaggedView> whole = RaggedView{{}, view};
+  const int64_t begin = 0;
+  return Join(
+      {problem.op, "encoded_ragged", output, {&whole, 1}, &begin, *view.shape.NumElements(), view.dtype, view.shape},
+      ctx);
+}
+
+// Makes the splits of an array of rank 1 or more, I being their type. `sizes` and `offsets` have room for every
+// element.
+template <class I>
+class Splits {
+ public:
+  Splits(const FromVariantProblem& problem, int64_t* sizes, int64_t* offsets, const Context& ctx) noexcept
+      : problem_(problem), sizes_(sizes), offsets_(offsets), ctx_(ctx) {}
+
+  Result<Tensor> Make(int64_t level) const noexcept {
+    const int64_t dims = problem_.shape.rank();
+    if (level < dims - 1) return Regular(level);
+    return level == dims - 1 ? OfLengths(level) : OfElements(level, static_cast<size_t>(level - dims));
+  }
+
+ private:
+  using Unsigned = std::make_unsigned_t<I>;
+
+  Result<Tensor> Allocate(int64_t level, int64_t rows, std::optional<int64_t> last) const noexcept {
+    if (!last || *last > std::numeric_limits<I>::max()) {
+      return InvalidArgument(problem_.op, "splits do not fit ", kDTypeOf<I>, " [output_nested_splits[", level,
+                             "]: expected rows of at most ", std::numeric_limits<I>::max(), " in all]");
+    }
+    return AllocateOutput(ctx_, static_cast<int>(level), kDTypeOf<I>, Shape{rows + 1});
+  }
+
+  // Rows of the array itself: all have the length of the next dimension. As in TensorFlow, a level has as many of them
+  // as one row of the level above, not as all rows together: from rank 3 on that is too few unless there is only one.
+  Result<Tensor> Regular(int64_t level) const noexcept {
+    const int64_t rows = problem_.shape[static_cast<int>(level)];
+    const int64_t length = problem_.shape[static_cast<int>(level) + 1];
+    int64_t last = 0;
+    const bool overflow = __builtin_mul_overflow(rows, length, &last);
+    Result<Tensor> output = Allocate(level, rows, overflow ? std::nullopt : std::optional(last));
+    if (!output.ok()) return output;
+    I* const out = output->template As<I>();
+    for (int64_t i = 0; i <= rows; ++i) out[i] = static_cast<I>(i * length);
+    return output;
+  }
+
+  // Rows that are elements.
+  Result<Tensor> OfLengths(int64_t level) const noexcept {
+    ForEachElement(problem_, ctx_.executor(), [&](int64_t i) {
+      const RaggedView& element = problem_.element(i);
+      sizes_[i] = element.nested_splits.empty() ? element.values.dim(0) : element.nested_splits[0].dim(0) - 1;
+    });
+    const std::optional<int64_t> total = SizesToBegins({sizes_, problem_.elements.size()});
+    Result<Tensor> output = Allocate(level, problem_.n(), total);
+    if (!output.ok()) return output;
+    I* const out = output->template As<I>();
+    for (int64_t i = 0; i < problem_.n(); ++i) out[i] = static_cast<I>(sizes_[i]);
+    out[problem_.n()] = static_cast<I>(*total);
+    return output;
+  }
+
+  // Rows inside elements: the elements' own splits of one level, each moved by where the one before ended. They are not
+  // checked, as in TensorFlow: the first counts as 0 whatever it is, and sums wrap.
+  Result<Tensor> OfElements(int64_t level, size_t own_level) const noexcept {
+    const auto own = [&](int64_t i) -> const TensorView& { return problem_.element(i).nested_splits[own_level]; };
+    ForEachElement(problem_, ctx_.executor(), [&](int64_t i) {
+      const int64_t rows = own(i).dim(0) - 1;
+      sizes_[i] = rows;
+      offsets_[i] = rows == 0 ? 0 : own(i).template As<I>()[rows];
+    });
+    const std::optional<int64_t> rows = SizesToBegins({sizes_, problem_.elements.size()});
+    if (!rows) return MakeError(Code::kResourceExhausted, problem_.op, ": no memory for splits");
+    Unsigned offset = 0;
+    for (int64_t i = 0; i < problem_.n(); ++i) {
+      const int64_t end = std::exchange(offsets_[i], static_cast<int64_t>(offset));
+      offset = static_cast<Unsigned>(offset + static_cast<Unsigned>(end));
+    }
+    Result<Tensor> output = AllocateOutput(ctx_, static_cast<int>(level), kDTypeOf<I>, Shape{*rows + 1});
+    if (!output.ok()) return output;
+    I* const out = output->template As<I>();
+    out[0] = 0;
+
+    Parallel& parallel = ctx_.executor();
+    const auto begin_of = [&](int64_t i) { return i < problem_.n() ? sizes_[i] : *rows; };
+    const int64_t cost = *rows * static_cast<int64_t>(sizeof(I)) + problem_.n() * kPieceCost;
+    const int64_t chunks = SplitEvenly(parallel, cost, kCopyGrain, kChunksPerWorker).count;
+    ForEachChunk(parallel, Chunks{*rows, std::clamp<int64_t>(*rows, 1, chunks)},
+                 [&](int64_t, int64_t begin, int64_t end) {
+                   ForEachRun(problem_.n(), begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
+                     const I* const from = own(i).template As<I>() + (at - sizes_[i]) + 1;
+                     const Unsigned moved = static_cast<Unsigned>(offsets_[i]);
+                     I* const to = out + at + 1;
+                     for (int64_t j = 0; j < count; ++j) to[j] = static_cast<I>(Unsigned(from[j]) + moved);
+                   });
+                 });
+    return output;
+  }
+
+  const FromVariantProblem& problem_;
+  int64_t* const sizes_;
+  int64_t* const offsets_;
+  const Context& ctx_;
+};
+
+Result<Tensor> JoinValues(const FromVariantProblem& problem, int64_t* sizes, const Context& ctx) noexcept {
+  const int output = static_cast<int>(problem.output_ragged_rank);
+  // What inner shape values without elements would have is not known: TensorFlow gives them none.
+  if (problem.n() == 0) return AllocateOutput(ctx, output, problem.values_dtype, Shape{0});
+  int64_t rows = 0;
+  bool overflow = false;
+  if (problem.output_ragged_rank == 0) {
+    rows = problem.n();
+  } else {
+    for (int64_t i = 0; i < problem.n(); ++i) {
+      overflow |= __builtin_add_overflow(rows, problem.element(i).values.dim(0), &rows);
+    }
+  }
+  const Shape& first = problem.element(0).values.shape;
+  const Shape shape = Shape::WithDim0(rows, problem.output_ragged_rank == 0 ? first.dims() : first.tail());
+  if (!shape.valid()) return MakeError(Code::kResourceExhausted, problem.op, ": no memory for a shape");
+  ForEachElement(problem, ctx.executor(),
+                 [&](int64_t i) { sizes[i] = *problem.element(i).values.shape.NumElements(); });
+  const std::optional<int64_t> total = SizesToBegins({sizes, problem.elements.size()});
+  if (!total || overflow) {
+    return InvalidArgument(problem.op, "there are too many values [encoded_ragged: expected less than 2^63 in all]");
+  }
+  return Join({problem.op, "encoded_ragged", output, problem.elements, sizes, *total, problem.values_dtype, shape},
+              ctx);
+}
+
+template <class I>
+Result<Ragged> Stack(const FromVariantProblem& problem, const Context& ctx) noexcept {
+  Result<List<Tensor>> nested_splits = List<Tensor>::Make(ctx.allocator, problem.output_ragged_rank);
+  if (!nested_splits.ok()) return nested_splits.status();
+  Result<List<TensorView>> split_views = List<TensorView>::Make(ctx.allocator, problem.output_ragged_rank);
+  if (!split_views.ok()) return split_views.status();
+  Result<Scratch<int64_t>> sizes = Scratch<int64_t>::Make(ctx, problem.n());
+  if (!sizes.ok()) return sizes.status();
+  Result<Scratch<int64_t>> offsets = Scratch<int64_t>::Make(ctx, problem.input_ragged_rank > 0 ? problem.n() : 0);
+  if (!offsets.ok()) return offsets.status();
+
+  const bool scalar = problem.shape.rank() == 0;
+  const Splits<I> splits(problem, sizes->data(), offsets->data(), ctx);
+  for (int64_t level = 0; level < problem.output_ragged_rank; ++level) {
+    Result<Tensor> made = scalar ? Copy(problem, static_cast<int>(level),
+                                        problem.element(0).nested_splits[static_cast<size_t>(level)], ctx)
+                                 : splits.Make(level);
+    if (!made.ok()) return made.status();
+    (*nested_splits)[level] = *std::move(made);
+  }
+  Result<Tensor> values =
+      scalar ? Copy(problem, static_cast<int>(problem.output_ragged_rank), problem.element(0).values, ctx)
+             : JoinValues(problem, sizes->data(), ctx);
+  if (!values.ok()) return values.status();
+  return Ragged(*std::move(nested_splits), *std::move(split_views), *std::move(values));
+}
+
+}  // namespace
+
+Result<Ragged> FromVariant(const FromVariantProblem& problem, const Context& ctx) noexcept {
+  if (Status s = CheckElements(problem, ctx.executor()); !s.ok()) return s;
+  return Visit(IndexTypes{}, problem.splits_dtype, [&]<class I>() -> Result<Ragged> { return Stack<I>(problem, ctx); });
+}
+
+}  // namespace raggrad::ragged_variant::cpu

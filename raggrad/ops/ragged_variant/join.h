@@ -1,0 +1,61 @@
+// What the CPU kernels of this family share: the check of splits, and the copy of many pieces into one tensor.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/ragged.h"
+
+namespace raggrad::ragged_variant::cpu {
+
+inline constexpr int64_t kCheckGrain = 16384;     // splits or elements: some 10 us of looking at them
+inline constexpr int64_t kCopyGrain = 128 << 10;  // bytes: some 10 us of copying
+inline constexpr int64_t kPieceCost = 64;         // in bytes: what finding an element costs, however little it holds
+inline constexpr int64_t kChunksPerWorker = 4;
+
+// The numbers of a vector of splits that is not empty: the first is 0, none is smaller than the one before it, and the
+// last is `last`, if that is given.
+Status CheckSplits(std::string_view op, std::string_view argument, const TensorView& splits,
+                   std::optional<int64_t> last, Parallel& parallel) noexcept;
+
+// Cuts the places [begin, end) where pieces meet: f(i, at, count) for each run [at, at + count) that lies in piece i.
+// Piece i has the places from begin_of(i) to begin_of(i + 1), ascending.
+template <class BeginOf, class F>
+void ForEachRun(int64_t pieces, const BeginOf& begin_of, int64_t begin, int64_t end, const F& f) noexcept {
+  int64_t i = 0;  // the last piece that begins at `begin` or before
+  for (int64_t after = pieces; after - i > 1;) {
+    const int64_t middle = i + (after - i) / 2;
+    (begin_of(middle) <= begin ? i : after) = middle;
+  }
+  for (int64_t at = begin; at < end; ++i) {
+    const int64_t stop = std::min<int64_t>(end, begin_of(i + 1));
+    if (stop > at) f(i, at, stop - at);
+    at = stop;
+  }
+}
+
+// Replaces sizes by where each begins if they follow one another. Returns where the last ends; nothing if that is 2^63
+// or more.
+std::optional<int64_t> SizesToBegins(std::span<int64_t> sizes) noexcept;
+
+// The values of elements, one after the other.
+struct Joined {
+  std::string_view op;                                  // for messages
+  std::string_view argument;                            // that the elements come from, for messages
+  int output;                                           // which output of the operator it is
+  std::span<const std::optional<RaggedView>> elements;  // one that is missing stands for zeros
+  const int64_t* begins;                                // of each element's values in the result, ascending
+  int64_t total;                                        // of values
+  DType dtype;
+  Shape shape;  // of `total` values
+};
+
+// The result is one allocation: for strings, all elements and then all characters in the elements' order. Work is cut
+// by bytes, strings by their number, so that one huge element is shared by all workers.
+Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept;
+
+}  // namespace raggrad::ragged_variant::cpu
