@@ -20,8 +20,24 @@ struct Problem {
   int64_t n_full() const noexcept { return grad_values.dim(0); }
 };
 
+using FillTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
+
+// The same for the forwards; nothing is known of the numbers in `indices`. Only Check() in forward.cc makes one.
+struct ForwardProblem {
+  std::string_view op;
+  bool ragged;             // the form of output 0 and of messages
+  const int64_t* indices;  // [n, d]
+  TensorView values;       // [n], one of FillTypes
+  const void* default_value;
+  int64_t d;     // at least 1
+  int64_t rows;  // at least 0; more if there are entries
+
+  int64_t n() const noexcept { return values.dim(0); }
+};
+
 namespace cpu {
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
 
 }  // namespace raggrad::sparse_fill_empty_rows

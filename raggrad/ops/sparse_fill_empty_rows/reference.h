@@ -60,4 +60,39 @@ GradResult<T> Grad(std::span<const int64_t> reverse_index_map, std::span<const T
   return result;
 }
 
+struct FillResult {
+  int64_t bad_position = -1;  // the first entry whose row is out of range; then there is no result
+  std::vector<int64_t> output_indices;
+  std::vector<int64_t> sources;  // of each output value: the number of its entry, or -1 for the default value
+  std::vector<uint8_t> empty_row_indicator;
+  std::vector<int64_t> reverse_index_map;
+};
+
+// indices: [n, d]
+inline FillResult Fill(std::span<const int64_t> indices, size_t d, int64_t rows) {
+  const size_t n = indices.size() / d;
+  std::vector<std::vector<size_t>> entries(static_cast<size_t>(rows));
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t row = indices[i * d];
+    if (row < 0 || row >= rows) return {static_cast<int64_t>(i), {}, {}, {}, {}};
+    entries[static_cast<size_t>(row)].push_back(i);
+  }
+  FillResult result;
+  result.reverse_index_map.resize(n);
+  for (size_t row = 0; row < entries.size(); ++row) {
+    result.empty_row_indicator.push_back(entries[row].empty() ? 1 : 0);
+    if (entries[row].empty()) {
+      result.sources.push_back(-1);
+      result.output_indices.push_back(static_cast<int64_t>(row));
+      result.output_indices.resize(result.output_indices.size() + d - 1);
+    }
+    for (const size_t i : entries[row]) {
+      result.reverse_index_map[i] = static_cast<int64_t>(result.sources.size());
+      result.sources.push_back(static_cast<int64_t>(i));
+      for (size_t c = 0; c < d; ++c) result.output_indices.push_back(indices[i * d + c]);
+    }
+  }
+  return result;
+}
+
 }  // namespace raggrad::sparse_fill_empty_rows::reference

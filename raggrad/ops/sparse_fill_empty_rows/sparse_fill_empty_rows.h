@@ -1,4 +1,6 @@
-// Gradient of SparseFillEmptyRows and RaggedFillEmptyRows.
+// SparseFillEmptyRows and RaggedFillEmptyRows, which give every row at least one entry, and their gradient.
+//
+// The gradient --------------------------------------------------------------------------------------------------------
 //
 // The forward put entry i of its input at place reverse_index_map[i] of its output and a default value at all other
 // places. Backwards:
@@ -41,6 +43,45 @@ Result<FillEmptyRowsGradOutput> SparseFillEmptyRowsGrad(const TensorView& revers
 Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& reverse_index_map,
                                                         const TensorView& grad_values,
                                                         const Context& ctx = {}) noexcept;
+
+// The forwards --------------------------------------------------------------------------------------------------------
+//
+// Entries are ordered by their row, those of one row as they came; a row without entries gets one: in column 0 of that
+// row, with the default value. Bits are copied. Only column 0 of the indices is looked at, and only the first dimension
+// of dense_shape; the others may be anything.
+//
+// Shapes and types:
+//   indices        [n, d]  int64, d >= 1, column 0 in [0, dense_shape[0]), any order, repeats allowed
+//   values         [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
+//   dense_shape    [d]     int64. Always in host memory.
+//   default_value  []      that of values
+//
+// Memory beyond the outputs: a few bytes per worker if the rows come in ascending order; otherwise 16 bytes per entry
+// (32 beyond 2^32 entries or rows) and at most 8 KiB per 16384 entries. For strings also 16 bytes per value of the
+// output.
+
+struct SparseFillEmptyRowsOutput {
+  Tensor output_indices;       // [n_full, d]; n_full: n and the number of empty rows
+  Tensor output_values;        // [n_full]
+  Tensor empty_row_indicator;  // [dense_shape[0]], bool
+  Tensor reverse_index_map;    // [n]: the place of every entry in the output
+};
+
+Result<SparseFillEmptyRowsOutput> SparseFillEmptyRows(const TensorView& indices, const TensorView& values,
+                                                      const TensorView& dense_shape, const TensorView& default_value,
+                                                      const Context& ctx = {}) noexcept;
+
+struct RaggedFillEmptyRowsOutput {
+  Tensor output_value_rowids;  // [n_full]; but [0, 1] if nrows is 0, as TensorFlow has it
+  Tensor output_values;        // [n_full]
+  Tensor empty_row_indicator;  // [nrows], bool
+  Tensor reverse_index_map;    // [n]
+};
+
+// The same with one column: value_rowids [n], int64, in [0, nrows); nrows [], int64, always in host memory.
+Result<RaggedFillEmptyRowsOutput> RaggedFillEmptyRows(const TensorView& value_rowids, const TensorView& values,
+                                                      const TensorView& nrows, const TensorView& default_value,
+                                                      const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

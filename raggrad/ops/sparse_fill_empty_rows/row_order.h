@@ -1,0 +1,76 @@
+// The entries of a sparse tensor in the order of their rows. Internal to the CPU backend.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "raggrad/core/scratch.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/radix_sort.h"
+#include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
+
+namespace raggrad::sparse_fill_empty_rows::cpu {
+
+// An order says which entry comes k-th, and its row.
+class InputOrder {
+ public:
+  explicit InputOrder(const ForwardProblem& problem) noexcept : indices_(problem.indices), d_(problem.d) {}
+  int64_t Row(int64_t k) const noexcept { return indices_[k * d_]; }
+  static int64_t Entry(int64_t k) noexcept { return k; }
+
+ private:
+  const int64_t* indices_;
+  int64_t d_;
+};
+
+// By row, entries of one row as they came. Number: uint32_t if that is enough for entries and rows, or else uint64_t.
+template <class Number>
+class SortedOrder {
+ public:
+  // The rows must be in [0, problem.rows). Scratch: two records per entry, and the sort's counters.
+  static Result<SortedOrder> Make(const ForwardProblem& problem, const Context& ctx) noexcept {
+    const int64_t n = problem.n();
+    auto records = Scratch<Record>::Make(ctx, 2 * n);
+    if (!records.ok()) return records.status();
+    Record* const packed = records->data();
+    const InputOrder input(problem);
+    Parallel& parallel = ctx.executor();
+    ForEachChunk(parallel, raggrad::cpu::SplitEvenly(parallel, n, kPackGrain),
+                 [&](int64_t, int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     packed[i] = {static_cast<Number>(input.Row(i)), static_cast<Number>(i)};
+                   }
+                 });
+    const Result<Record*> sorted = Sort(ctx, packed, packed + n, n, static_cast<uint64_t>(problem.rows - 1));
+    if (!sorted.ok()) return sorted.status();
+    return SortedOrder(*std::move(records), *sorted);
+  }
+
+  int64_t Row(int64_t k) const noexcept { return static_cast<int64_t>(sorted_[k].row); }
+  int64_t Entry(int64_t k) const noexcept { return static_cast<int64_t>(sorted_[k].entry); }
+
+ private:
+  struct Record {
+    Number row;
+    Number entry;
+  };
+  static constexpr int64_t kPackGrain = 16384;
+
+  SortedOrder(Scratch<Record> records, const Record* sorted) noexcept : records_(std::move(records)), sorted_(sorted) {}
+
+  // The sort takes 32 bits at a time and is stable: low bits first.
+  static Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t n, uint64_t last) noexcept {
+    using raggrad::cpu::RadixSort;
+    const auto low = [](const Record& record) { return static_cast<uint32_t>(record.row); };
+    const int bits = static_cast<int>(std::bit_width(last));
+    Result<Record*> sorted = RadixSort(ctx, records, spare, n, std::min(bits, 32), low);
+    if (sizeof(Number) == sizeof(uint32_t) || bits <= 32 || !sorted.ok()) return sorted;
+    const auto high = [](const Record& record) { return static_cast<uint32_t>(uint64_t{record.row} >> 32); };
+    return RadixSort(ctx, *sorted, *sorted == records ? spare : records, n, bits - 32, high);
+  }
+
+  Scratch<Record> records_;
+  const Record* sorted_;
+};
+
+}  // namespace raggrad::sparse_fill_empty_rows::cpu
