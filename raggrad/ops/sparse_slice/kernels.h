@@ -23,8 +23,28 @@ struct Problem {
 // The error when only `used` of the problem's m gradients found their entry.
 Status NotAllPropagated(const Problem& problem, int64_t used) noexcept;
 
+using SliceTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
+
+// The same for the forward, whose checks include the numbers in shape, start and size. Only Check() in forward.cc makes
+// one.
+struct ForwardProblem {
+  const int64_t* indices;                       // [n, d]
+  TensorView values;                            // [n], one of SliceTypes
+  std::span<const int64_t> shape, start, size;  // [d], d <= 254, in host memory
+
+  int64_t n() const noexcept { return values.dim(0); }
+  int64_t d() const noexcept { return static_cast<int64_t>(start.size()); }
+};
+
+// One element of output_shape, of a dimension that has passed the checks.
+constexpr int64_t OutputDim(int64_t dim, int64_t start, int64_t size) noexcept {
+  if (start >= dim) return 0;
+  return start < dim - size ? size : dim - start;
+}
+
 namespace cpu {
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
 
 }  // namespace raggrad::sparse_slice

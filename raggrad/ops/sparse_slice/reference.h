@@ -1,9 +1,12 @@
 // The obvious serial code: what tests and fuzzers compare the kernels with.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "raggrad/core/shape.h"
 
 namespace raggrad::sparse_slice::reference {
 
@@ -30,6 +33,45 @@ GradResult<T> Grad(std::span<const T> backprop_val_grad, std::span<const int64_t
     if (match) result.val_grad[i] = backprop_val_grad[j++];
   }
   result.used = static_cast<int64_t>(j);
+  return result;
+}
+
+struct SliceResult {
+  bool ok = false;  // false: the numbers in shape, start and size do not go together
+  std::vector<int64_t> output_indices;
+  std::vector<int64_t> sources;  // of each output value: the number of its entry
+  std::vector<int64_t> output_shape;
+};
+
+// n: rows of `indices`. The number of columns is that of shape, start and size, and at most 254. Counts in 128 bits, so
+// that nothing wraps.
+inline SliceResult Slice(std::span<const int64_t> indices, std::span<const int64_t> shape,
+                         std::span<const int64_t> start, std::span<const int64_t> size, int64_t n) {
+  __extension__ using Wide = __int128;
+  constexpr Wide kLimit = Wide{1} << 63;
+  const size_t d = shape.size();
+  const auto is_shape = [](const std::vector<int64_t>& dims) { return Shape::Product(dims).has_value(); };
+  SliceResult result{false, {}, {}, {shape.begin(), shape.end()}};
+  if (!is_shape(result.output_shape)) return result;
+  for (size_t c = 0; c < d; ++c) {
+    const Wide end = Wide{start[c]} + size[c];
+    if (start[c] < shape[c] && end >= kLimit) return result;
+    const Wide rest = Wide{shape[c]} - start[c];
+    result.output_shape[c] = end < shape[c] ? size[c] : static_cast<int64_t>(std::max<Wide>(rest, 0));
+    if (!is_shape(result.output_shape)) return result;
+  }
+  result.ok = true;
+  for (int64_t i = 0; i < n; ++i) {
+    const std::span index = indices.subspan(static_cast<size_t>(i) * d, d);
+    bool kept = true;
+    for (size_t c = 0; c < d; ++c) {
+      const Wide end = Wide{start[c]} + size[c];
+      kept = kept && end < kLimit && start[c] <= index[c] && index[c] < end;
+    }
+    if (!kept) continue;
+    result.sources.push_back(i);
+    for (size_t c = 0; c < d; ++c) result.output_indices.push_back(index[c] - start[c]);
+  }
   return result;
 }
 

@@ -1,4 +1,6 @@
-// Gradient of SparseSlice.
+// SparseSlice, which cuts a box out of a sparse tensor, and its gradient.
+//
+// The gradient --------------------------------------------------------------------------------------------------------
 //
 // The forward kept some entries of a sparse tensor, in their order, and moved their indices by -start. Backwards, two
 // cursors walk over the entries before (i) and after (j): where input_indices[i] == output_indices[j] + input_start in
@@ -29,6 +31,34 @@ namespace raggrad {
 Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const TensorView& input_indices,
                                const TensorView& input_start, const TensorView& output_indices,
                                const Context& ctx = {}) noexcept;
+
+// The forward ---------------------------------------------------------------------------------------------------------
+//
+// Keeps the entries with start <= index < start + size in every column, in their order, and moves their indices by
+// -start. Bits are copied. Indices are not compared with `shape`, and need not be sorted.
+//
+//   output_shape[c] = size[c]              if the box ends before shape[c]
+//                   = shape[c] - start[c]  if it begins before
+//                   = 0                    if it lies behind; then a negative size, too, is accepted
+//
+// A negative start is accepted, and output_shape[c] then counts from there.
+//
+// Shapes and types:
+//   indices             [n, d]  int64, d <= 254; without columns everything is kept
+//   values              [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
+//   shape, start, size  [d]     int64. Always in host memory.
+//
+// Memory beyond the outputs: one bit per entry and 8 bytes per worker; for strings also 16 bytes per kept entry.
+
+struct SparseSliceOutput {
+  Tensor output_indices;  // [kept, d]
+  Tensor output_values;   // [kept]
+  Tensor output_shape;    // [d]
+};
+
+Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorView& values, const TensorView& shape,
+                                      const TensorView& start, const TensorView& size,
+                                      const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

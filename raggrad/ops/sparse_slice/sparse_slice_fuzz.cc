@@ -1,4 +1,4 @@
-// Holds the family's operator against reference.h: see fuzz/README.md.
+// Holds the family's operators against reference.h: see fuzz/README.md.
 #include "fuzz/driver.h"
 #include "fuzz/operand.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
@@ -115,11 +115,81 @@ void FuzzGrad(FuzzInput& in) {
   });
 }
 
+struct ForwardOperands {
+  Operand indices, values, shape, start, size;
+};
+
+// Mostly a box within a shape; sometimes numbers that do not go together.
+ForwardOperands MakeForward(FuzzInput& in) {
+  const DType dtype = in.DTypeOf(SliceTypes{});
+  const int64_t n = in.Count(200, 60000);
+  const int64_t d = !in.large() && in.OneIn(16) ? in.Below(300) : in.Below(5);
+  const int64_t extent = 1 + in.Below(in.OneIn(8) ? 256 : 6);
+  const auto numbers = [&](int64_t limit) {
+    std::vector<int64_t> some = in.OneIn(16) ? in.Values<int64_t>(d) : in.Ids<int64_t>(d, limit);
+    if (in.OneIn(60)) some.push_back(1);
+    return some;
+  };
+  const auto vector = [&](const std::vector<int64_t>& some) {
+    return Operand(in, testing::TensorOf(some, Shape{static_cast<int64_t>(some.size())}));
+  };
+  std::vector<int64_t> shape = numbers(extent);
+  if (d < 20 && !in.OneIn(16)) {
+    for (int64_t& dim : shape) dim = extent;
+  }
+  const int64_t num_values = in.OneIn(60) ? in.Below(8) : n;
+  return {Operand(in, testing::TensorOf(in.Ids<int64_t>(n * d, extent), Shape{n, d})),
+          Operand(in, fuzz::AnyTensor(in, dtype, Shape{num_values}, num_values)), vector(shape), vector(numbers(3)),
+          vector(numbers(extent + 3))};
+}
+
+Expected ExpectedOf(const ForwardOperands& o) {
+  if (!Contains(SliceTypes{}, o.values.view.dtype)) return {};
+  const Device device = o.values.view.device;
+  if (!o.indices.readable || !o.values.readable || o.indices.view.device != device) return {};
+  if (o.indices.view.rank() != 2 || o.values.view.rank() != 1) return {};
+  const int64_t n = o.indices.view.dim(0);
+  const int64_t d = o.indices.view.dim(1);
+  for (const Operand* operand : {&o.shape, &o.start, &o.size}) {
+    if (!operand->readable || operand->view.device != Device::kCpu || operand->view.rank() != 1 ||
+        operand->view.dim(0) != d) {
+      return {};
+    }
+  }
+  if (o.values.view.dim(0) != n || d > Shape::kMaxRank) return {};
+  const auto span = [](const TensorView& view) {
+    return std::span(view.As<int64_t>(), static_cast<size_t>(*view.shape.NumElements()));
+  };
+  const auto result =
+      reference::Slice(span(o.indices.view), span(o.shape.view), span(o.start.view), span(o.size.view), n);
+  if (!result.ok) return {};
+  if (device != Device::kCpu) return {Code::kUnimplemented, {}, false};
+  Expected expected{Code::kOk, {}, false};
+  const int64_t kept = static_cast<int64_t>(result.sources.size());
+  expected.outputs.push_back(testing::TensorOf(result.output_indices, Shape{kept, d}));
+  expected.outputs.push_back(testing::Gather(o.values.view, result.sources));
+  expected.outputs.push_back(testing::TensorOf(result.output_shape, Shape{d}));
+  return expected;
+}
+
+void FuzzForward(FuzzInput& in) {
+  const ForwardOperands o = MakeForward(in);
+  fuzz::Check(ExpectedOf(o), in, [&](const Context& ctx) -> Result<fuzz::Outputs> {
+    auto result = SparseSlice(o.indices.view, o.values.view, o.shape.view, o.start.view, o.size.view, ctx);
+    if (!result.ok()) return result.status();
+    fuzz::Outputs outputs;
+    outputs.push_back(std::move(result->output_indices));
+    outputs.push_back(std::move(result->output_values));
+    outputs.push_back(std::move(result->output_shape));
+    return outputs;
+  });
+}
+
 }  // namespace
 }  // namespace raggrad::sparse_slice
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   raggrad::fuzz::FuzzInput in(data, size);
-  raggrad::sparse_slice::FuzzGrad(in);
+  in.Below(2) == 0 ? raggrad::sparse_slice::FuzzGrad(in) : raggrad::sparse_slice::FuzzForward(in);
   return 0;
 }
