@@ -60,9 +60,23 @@ struct ResourceName {
 using WaitTime = std::chrono::microseconds;
 inline constexpr WaitTime kNoDeadline = WaitTime::max();
 
+// How the thread of a blocking call sleeps. For hosts whose threads have more to listen to than the result: signals, or
+// other fibers of the same thread.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+
+  // Returns when Wake has been called. Called at most once per call, by its thread, without a lock.
+  virtual void Sleep() noexcept = 0;
+  // Called by any thread, Sleep's own included, once per Sleep and perhaps before it. Must neither block nor call the
+  // runtime.
+  virtual void Wake() noexcept = 0;
+};
+
 struct Waiting {
   std::optional<WaitTime> timeout = {};           // unset: the resource's; kNoDeadline: none
   std::optional<Cancellation> cancellation = {};  // ends the wait early
+  Sleeper* sleeper = nullptr;                     // of a blocking call; null: the thread just sleeps
 };
 
 struct UnbatchGradCall {
@@ -80,10 +94,11 @@ struct UnbatchGradCall {
 
 struct UnbatchCall {
   ResourceName resource;
-  TensorView batched_tensor;   // owner: the batch; others: no rows
-  TensorView batch_index;      // int64 [calls, 3]
-  TensorView id;               // int64 []
-  int64_t timeout_micros = 0;  // of the resource, if this call makes it: for waiting calls and stored pieces
+  TensorView batched_tensor;  // owner: the batch; others: no rows
+  TensorView batch_index;     // int64 [calls, 3]
+  TensorView id;              // int64 []
+  // Of the resource, if this call makes it: for waiting calls and stored pieces. Unset: the runtime's limits.
+  std::optional<int64_t> timeout_micros = {};
   Waiting waiting = {};
 };
 
@@ -166,6 +181,7 @@ class BatchingRuntime {
 
   // New resources have the runtime's limits. NOT_FOUND if no call has made this one yet.
   Status SetLimits(ResourceKind kind, const ResourceName& resource, const ResourceLimits& limits) noexcept;
+  Result<ResourceLimits> Limits(ResourceKind kind, const ResourceName& resource) const noexcept;
   // NOT_FOUND if no call has made it.
   Result<ResourceStatistics> Statistics(ResourceKind kind, const ResourceName& resource) const noexcept;
   // Waiting calls end with CANCELLED, pieces are dropped, the name is free again. NOT_FOUND if there is none.

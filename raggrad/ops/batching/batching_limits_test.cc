@@ -48,6 +48,26 @@ TEST(BatchingLimitsTest, Pieces) {
   EXPECT_EQ(statistics.pieces, 1);
 }
 
+TEST(BatchingLimitsTest, AreThoseOfTheRuntimeUntilTheyAreSet) {
+  BatchingRuntime runtime({}, {.max_pieces = 2, .default_timeout = WaitTime(5)});
+  EXPECT_THAT(runtime.Limits(kGrad, kName), StatusIs(Code::kNotFound, _));
+  EXPECT_THAT(runtime.UnbatchGrad(Piece(1).call()), IsOk());
+  ASSERT_THAT(runtime.Limits(kGrad, kName), IsOk());
+  EXPECT_EQ(runtime.Limits(kGrad, kName)->max_pieces, 2);
+  EXPECT_THAT(runtime.SetLimits(kGrad, kName, {.max_pieces = 3}), IsOk());
+  EXPECT_EQ(runtime.Limits(kGrad, kName)->max_pieces, 3);
+  EXPECT_EQ(runtime.Limits(kGrad, kName)->default_timeout, ResourceLimits().default_timeout);
+  // An Unbatch resource has its timeout_micros, if the call that makes it says one.
+  const GradOperands nothing(1, FloatPiece(0, 2, 0));
+  UnbatchCall call{kName, nothing.grad().view(), nothing.call().batch_index, nothing.call().id};
+  EXPECT_THAT(runtime.Unbatch(call), StatusIs(Code::kDeadlineExceeded, _));
+  EXPECT_EQ(runtime.Limits(ResourceKind::kUnbatch, kName)->default_timeout, WaitTime(5));
+  call.resource.name = "u";
+  call.timeout_micros = 7;
+  EXPECT_THAT(runtime.Unbatch(call), StatusIs(Code::kDeadlineExceeded, _));
+  EXPECT_EQ(runtime.Limits(ResourceKind::kUnbatch, call.resource)->max_piece_age, WaitTime(7));
+}
+
 TEST(BatchingLimitsTest, TheLastPieceOfABatchIsNeverRefused) {
   CallLog<Tensor> log;
   BatchingRuntime runtime({}, {.max_pieces = 2});

@@ -207,5 +207,78 @@ INSTANTIATE_TEST_SUITE_P(All, BatchingThreads,
                                            Kind{"Batch", ResourceKind::kBatch, CallBatch}),
                          [](const auto& kind) { return kind.param.name; });
 
+// Sleeps as a host's thread would, and tells how often.
+class CountingSleeper final : public Sleeper {
+ public:
+  explicit CountingSleeper(const Cancellation* cancels = nullptr) : cancels_(cancels) {}
+
+  void Sleep() noexcept override {
+    ++sleeps;
+    if (cancels_ != nullptr) cancels_->Cancel();  // as a signal would
+    while (!awake_) awake_.wait(false);
+  }
+  void Wake() noexcept override {
+    ++wakes;
+    awake_ = true;
+    awake_.notify_one();
+  }
+
+  std::atomic<int> sleeps = 0, wakes = 0;
+
+ private:
+  const Cancellation* const cancels_;
+  std::atomic<bool> awake_ = false;
+};
+
+TEST(BatchingSleeper, SleepsOnceIfTheCallWaits) {
+  BatchingRuntime runtime;
+  CountingSleeper sleeper;
+  GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
+  owner.call().waiting.sleeper = &sleeper;
+  std::thread thread([&] { EXPECT_THAT(runtime.UnbatchGrad(owner.call()), IsOk()); });
+  while (sleeper.sleeps == 0) std::this_thread::yield();
+  EXPECT_THAT(runtime.UnbatchGrad(GradOperands(2, FloatPiece(1, 2, 0)).call()), IsOk());
+  thread.join();
+  EXPECT_EQ(sleeper.sleeps, 1);
+  EXPECT_EQ(sleeper.wakes, 1);
+}
+
+TEST(BatchingSleeper, IsNotAskedIfTheCallDoesNotWait) {
+  BatchingRuntime runtime;
+  CountingSleeper sleeper;
+  GradOperands owner(1, FloatPiece(1, 2, 0), {1});
+  owner.call().waiting.sleeper = &sleeper;
+  EXPECT_THAT(runtime.UnbatchGrad(owner.call()), IsOk());
+  EXPECT_EQ(sleeper.sleeps + sleeper.wakes, 0);
+}
+
+TEST(BatchingSleeper, MayEndTheCallItself) {
+  BatchingRuntime runtime;
+  const Tensor rows = TensorOf<float>({1, 2}, Shape{1, 2});
+  const auto expect_cancelled = [&](const auto& call_with) {
+    const Cancellation token;
+    CountingSleeper sleeper(&token);
+    EXPECT_THAT(call_with(Waiting{.cancellation = token, .sleeper = &sleeper}),
+                StatusIs(Code::kCancelled, ::testing::_));
+    EXPECT_EQ(sleeper.wakes, 1);
+  };
+  GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
+  expect_cancelled([&](const Waiting& waiting) {
+    owner.call().waiting = waiting;
+    return runtime.UnbatchGrad(owner.call()).status();
+  });
+  expect_cancelled([&](const Waiting& waiting) {
+    const GradOperands nothing(1, FloatPiece(0, 2, 0));
+    return runtime.Unbatch({{}, nothing.grad().view(), nothing.call().batch_index, nothing.call().id, {}, waiting})
+        .status();
+  });
+  expect_cancelled([&](const Waiting& waiting) {
+    BatchCall call{
+        .resource = {}, .in_tensors = {{rows.view()}}, .max_batch_size = 2, .batch_timeout_micros = 60'000'000};
+    call.waiting = waiting;
+    return runtime.Batch(call).status();
+  });
+}
+
 }  // namespace
 }  // namespace raggrad::testing

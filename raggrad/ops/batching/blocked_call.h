@@ -15,6 +15,8 @@ namespace raggrad::batching {
 template <class T, class Work>
 class BlockedCall {
  public:
+  explicit BlockedCall(const Waiting& waiting) noexcept : sleeper_(waiting.sleeper) {}
+
   // What the call is made with. Refers to this object, which outlives it.
   Completion<T> completion() noexcept {
     return [this](Result<T> result) { Give(result_, std::move(result)); };
@@ -26,7 +28,14 @@ class BlockedCall {
   template <class F>
   Result<T> Wait(const F& finish) noexcept {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return result_ || work_; });
+    const auto ended = [this] { return result_ || work_; };
+    if (sleeper_ != nullptr && !ended()) {
+      asleep_ = true;
+      lock.unlock();
+      sleeper_->Sleep();
+      lock.lock();
+    }
+    changed_.wait(lock, ended);
     if (!result_) {
       lock.unlock();
       finish(*work_);
@@ -40,13 +49,17 @@ class BlockedCall {
   void Give(std::optional<V>& place, V value) noexcept {
     const std::lock_guard lock(mutex_);
     place = std::move(value);
-    changed_.notify_one();  // under the lock: the waiting thread destroys this object as soon as it can take it
+    // Under the lock: the waiting thread destroys this object and the sleeper as soon as it can take it.
+    if (std::exchange(asleep_, false)) sleeper_->Wake();
+    changed_.notify_one();
   }
 
+  Sleeper* const sleeper_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Result<T>> result_;
   std::optional<Work> work_;
+  bool asleep_ = false;  // the sleeper was told to sleep and not yet to wake
 };
 
 }  // namespace raggrad::batching

@@ -19,6 +19,11 @@ ResourceStatistics Resource::Statistics() const noexcept {
   return s;
 }
 
+ResourceLimits Resource::Limits() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return limits_;
+}
+
 void Resource::SetLimits(const ResourceLimits& limits) noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -45,6 +45,7 @@ class Resource : public std::enable_shared_from_this<Resource> {
   virtual void Close() noexcept = 0;
 
   ResourceStatistics Statistics() const noexcept;
+  ResourceLimits Limits() const noexcept;
   void SetLimits(const ResourceLimits& limits) noexcept;
 
  protected:

@@ -176,7 +176,7 @@ std::shared_ptr<UnbatchResource> BatchingRuntime::State::Begin(State* state, con
     if (!request.ok()) return request.status();
     const auto make = [&]() -> Result<std::shared_ptr<UnbatchResource>> {
       ResourceLimits own_limits = state->limits;
-      own_limits.default_timeout = own_limits.max_piece_age = WaitTime(call.timeout_micros);
+      if (call.timeout_micros) own_limits.default_timeout = own_limits.max_piece_age = WaitTime(*call.timeout_micros);
       return std::make_shared<UnbatchResource>(state->environment, OpName(kKind), own_limits);
     };
     return state->Meet<UnbatchResource>(kKind, call.resource, make,
@@ -235,19 +235,19 @@ void BatchingRuntime::BatchAsync(const BatchCall& call, Completion<BatchOutput> 
 }
 
 Result<Tensor> BatchingRuntime::UnbatchGrad(const UnbatchGradCall& call) noexcept {
-  UnbatchGradResource::Blocked blocked;
+  UnbatchGradResource::Blocked blocked(call.waiting);
   Completion<Tensor> done = blocked.completion();
   const auto resource = State::Begin(state_.get(), call, done, &blocked);
   return blocked.Wait([&](batching::UnbatchGradEnding& ending) { resource->Conclude(ending); });
 }
 Result<Tensor> BatchingRuntime::Unbatch(const UnbatchCall& call) noexcept {
-  batching::BlockedCall<Tensor, std::monostate> blocked;
+  batching::BlockedCall<Tensor, std::monostate> blocked(call.waiting);
   Completion<Tensor> done = blocked.completion();
   State::Begin(state_.get(), call, done);
   return blocked.Wait([](std::monostate) {});  // a piece is cut by the call that brings it: no work is handed over
 }
 Result<BatchOutput> BatchingRuntime::Batch(const BatchCall& call) noexcept {
-  BatchResource::Blocked blocked;
+  BatchResource::Blocked blocked(call.waiting);
   Completion<BatchOutput> done = blocked.completion();
   const auto resource = State::Begin(state_.get(), call, done, &blocked);
   return blocked.Wait([&](BatchResource::Tasks& tasks) { resource->Process(tasks); });
@@ -279,6 +279,14 @@ Status BatchingRuntime::WithResource(ResourceKind kind, const ResourceName& reso
 Status BatchingRuntime::SetLimits(ResourceKind kind, const ResourceName& resource,
                                   const ResourceLimits& limits) noexcept {
   return WithResource(kind, resource, /*remove=*/false, [&](Resource& found) { found.SetLimits(limits); });
+}
+
+Result<ResourceLimits> BatchingRuntime::Limits(ResourceKind kind, const ResourceName& resource) const noexcept {
+  ResourceLimits limits;
+  const Status status =
+      WithResource(kind, resource, /*remove=*/false, [&](const Resource& found) { limits = found.Limits(); });
+  if (!status.ok()) return status;
+  return limits;
 }
 
 Result<ResourceStatistics> BatchingRuntime::Statistics(ResourceKind kind, const ResourceName& resource) const noexcept {

@@ -91,8 +91,8 @@ Result<Tensor> OfExpectedType(Result<Tensor> rows, DType expected) noexcept {
 }  // namespace
 
 Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call) noexcept {
-  if (call.timeout_micros != static_cast<int32_t>(call.timeout_micros)) {
-    return InvalidArgument(kOp, "Attr timeout_micros has value ", call.timeout_micros, " out of range for an int32");
+  if (const int64_t micros = call.timeout_micros.value_or(0); micros != static_cast<int32_t>(micros)) {
+    return InvalidArgument(kOp, "Attr timeout_micros has value ", micros, " out of range for an int32");
   }
   if (Status s = CheckInputType(kOp, 1, "batch_index", DType::kInt64, call.batch_index.dtype); !s.ok()) return s;
   if (Status s = CheckInputType(kOp, 2, "id", DType::kInt64, call.id.dtype); !s.ok()) return s;
