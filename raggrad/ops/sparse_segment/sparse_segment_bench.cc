@@ -43,7 +43,7 @@ void MeanGradV2(benchmark::State& state, const Sizes& sizes) {
   });
   std::vector<I> used = indices;
   std::ranges::sort(used);
-  const int64_t unique = std::ranges::unique(used).begin() - used.begin();
+  const int64_t unique = std::unique(used.begin(), used.end()) - used.begin();
   const auto index_size = static_cast<int64_t>(sizeof(I)), row_size = sizes.width * static_cast<int64_t>(sizeof(T));
   CountTraffic(state, 2 * sizes.ids * index_size + sizes.segments * row_size + unique * (row_size + index_size));
   using benchmark::Counter;
