@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -103,7 +104,7 @@ GoldenValues ReadValues(const json& object) {
   GoldenValues values;
   for (const auto& [name, value] : object.items()) {
     if (value.is_array()) {
-      values.emplace(name, ReadTensors(value));
+      values.emplace(name, OwnedTensorList(ReadTensors(value)));
     } else if (value.at("dtype") == "variant") {
       values.emplace(name, ReadVariants(value));
     } else {
@@ -153,21 +154,89 @@ const T& Find(const GoldenCase& golden, std::string_view name) {
   return *value;
 }
 
+const std::string& FindAttr(const GoldenCase& golden, std::string_view name) {
+  const auto found = golden.attrs.find(name);
+  if (found == golden.attrs.end()) throw GoldenError(golden.place + ": has no attribute '" + std::string(name) + "'");
+  return found->second;
+}
+
+template <class Got, class Want, class At>
+std::string FirstDifference(std::string_view what, const Got& got, const Want& want, const At& difference_at) {
+  if (got.size() != want.size()) {
+    return std::to_string(got.size()) + " " + std::string(what) + "s, expected " + std::to_string(want.size());
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (const std::string difference = difference_at(i); !difference.empty()) {
+      return std::string(what) + " " + std::to_string(i) + ": " + difference;
+    }
+  }
+  return "";
+}
+
+std::string Compare(const TensorView& got, const Tensor& want) { return Difference(got, want.view()); }
+
+std::string Compare(std::span<const Tensor> got, const OwnedTensorList& want) {
+  return FirstDifference("tensor", got, want.views(),
+                         [&](size_t i) { return Difference(got[i].view(), want.views()[i]); });
+}
+
+std::string CompareElements(const std::optional<RaggedView>& got, const std::optional<RaggedView>& want) {
+  if (got.has_value() != want.has_value()) return want ? "is missing" : "is there, expected a missing one";
+  if (!want) return "";
+  const auto splits = [&](size_t i) { return Difference(got->nested_splits[i], want->nested_splits[i]); };
+  const std::string difference = FirstDifference("split", got->nested_splits, want->nested_splits, splits);
+  return difference.empty() ? Difference(got->values, want->values) : difference;
+}
+
+std::string Compare(const VariantArrayView& got, const OwnedVariantArray& want) {
+  if (!(got.shape == want.view().shape)) return "the shape of the variant array differs";
+  return FirstDifference("element", got.elements, want.view().elements,
+                         [&](size_t i) { return CompareElements(got.elements[i], want.view().elements[i]); });
+}
+
+template <class Got, class Want>
+std::string Compare(const Got&, const Want&) {
+  return "is of another kind: tensor, list or variant array";
+}
+
 }  // namespace
+
+std::string Difference(const GoldenView& got, const GoldenValue& want) {
+  return std::visit([](const auto& a, const auto& b) { return Compare(a, b); }, got, want);
+}
 
 Tensor ReadGoldenTensor(const json& value) { return ReadTensor(value); }
 
 const TensorView& GoldenCase::Input(std::string_view name) const { return Find<Tensor>(*this, name).view(); }
+
+std::span<const TensorView> GoldenCase::ListInput(std::string_view name) const {
+  return Find<OwnedTensorList>(*this, name).views();
+}
 
 const VariantArrayView& GoldenCase::VariantInput(std::string_view name) const {
   return Find<OwnedVariantArray>(*this, name).view();
 }
 
 DType GoldenCase::DTypeAttr(std::string_view name) const {
-  const auto found = attrs.find(name);
-  const DType dtype = found == attrs.end() ? DType::kInvalid : DTypeFromName(found->second);
+  const DType dtype = DTypeFromName(FindAttr(*this, name));
   if (dtype == DType::kInvalid) throw GoldenError(place + ": has no dtype '" + std::string(name) + "'");
   return dtype;
+}
+
+int64_t GoldenCase::IntAttr(std::string_view name) const {
+  const std::string& text = FindAttr(*this, name);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw GoldenError(place + ": has no integer '" + std::string(name) + "'");
+  }
+  return value;
+}
+
+bool GoldenCase::BoolAttr(std::string_view name) const {
+  const std::string& text = FindAttr(*this, name);
+  if (text != "true" && text != "false") throw GoldenError(place + ": has no bool '" + std::string(name) + "'");
+  return text == "true";
 }
 
 std::vector<GoldenCase> ReadGoldens(const std::filesystem::path& file) {

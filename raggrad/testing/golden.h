@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,8 +23,10 @@
 
 namespace raggrad::testing {
 
-using GoldenValue = std::variant<Tensor, std::vector<Tensor>, OwnedVariantArray>;
+using GoldenValue = std::variant<Tensor, OwnedTensorList, OwnedVariantArray>;
 using GoldenValues = std::map<std::string, GoldenValue, std::less<>>;
+// An output of an operator, to be compared with such a value.
+using GoldenView = std::variant<TensorView, std::span<const Tensor>, VariantArrayView>;
 
 struct GoldenCase {
   std::string place;  // "<file>:<line>: <name>"
@@ -37,8 +40,11 @@ struct GoldenCase {
 
   // An input or attribute by name. They throw GoldenError, with the place, if there is none of that kind.
   const TensorView& Input(std::string_view name) const;
+  std::span<const TensorView> ListInput(std::string_view name) const;
   const VariantArrayView& VariantInput(std::string_view name) const;
   DType DTypeAttr(std::string_view name) const;
+  int64_t IntAttr(std::string_view name) const;
+  bool BoolAttr(std::string_view name) const;
 };
 
 // "<file>:<line>: what is wrong"
@@ -48,6 +54,9 @@ class GoldenError : public std::runtime_error {
 
 // All cases of a file, in order. Throws GoldenError for a file that cannot be read and for the first broken line.
 std::vector<GoldenCase> ReadGoldens(const std::filesystem::path& file);
+
+// "" if both are of one kind and every tensor in them agrees; otherwise the first difference in words.
+std::string Difference(const GoldenView& got, const GoldenValue& want);
 
 // The *.jsonl files of a directory, by name; none if there is no such directory.
 std::vector<std::filesystem::path> GoldenFiles(const std::filesystem::path& directory);

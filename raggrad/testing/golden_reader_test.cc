@@ -45,7 +45,10 @@ TEST_F(GoldenReader, ReadsNumbers) {
   EXPECT_EQ(golden.op, "X");
   EXPECT_EQ(golden.note, "n");
   EXPECT_EQ(golden.code, Code::kOk);
-  EXPECT_EQ(golden.attrs.at("k"), "1");
+  EXPECT_EQ(golden.IntAttr("k"), 1);
+  EXPECT_THROW((void)golden.BoolAttr("k"), GoldenError);
+  EXPECT_THROW((void)golden.IntAttr("T"), GoldenError);
+  EXPECT_THROW((void)golden.IntAttr("missing"), GoldenError);
   EXPECT_EQ(golden.DTypeAttr("T"), DType::kHalf);
   const TensorView& x = golden.Input("x");
   EXPECT_EQ(x.dtype, DType::kHalf);
@@ -84,7 +87,43 @@ TEST_F(GoldenReader, ReadsVariants) {
 
 TEST_F(GoldenReader, ReadsLists) {
   const GoldenCase golden = ReadInput(R"([{"dtype":"bool","shape":[],"data":"AQ=="}])");
-  EXPECT_EQ(std::get<std::vector<Tensor>>(golden.inputs.at("x")).size(), 1U);
+  ASSERT_EQ(golden.ListInput("x").size(), 1U);
+  EXPECT_EQ(golden.ListInput("x")[0].dtype, DType::kBool);
+  EXPECT_THROW((void)golden.Input("x"), GoldenError);
+}
+
+TEST_F(GoldenReader, TellsListsAndVariantsApart) {
+  const auto tensor = [](const std::string& byte) {
+    return R"({"dtype":"int8","shape":[1],"data":")" + byte + R"("})";
+  };
+  const auto element = [&](const std::string& split, const std::string& value) {
+    return R"({"nested_splits":[)" + tensor(split) + R"(],"values":)" + tensor(value) + "}";
+  };
+  const auto variant = [](const std::string& shape, const std::string& elements) {
+    return R"({"dtype":"variant","shape":)" + shape + R"(,"elements":[)" + elements + "]}";
+  };
+  const auto read = [&](const std::string& input) { return std::move(ReadInput(input).inputs.at("x")); };
+  std::vector<Tensor> list;
+  list.push_back(TensorOf(std::vector<int8_t>{1}, Shape{1}));
+  const GoldenView one_tensor = std::span<const Tensor>(list);
+  EXPECT_EQ(Difference(one_tensor, read("[" + tensor("AQ==") + "]")), "");
+  EXPECT_EQ(Difference(one_tensor, read("[]")), "1 tensors, expected 0");
+  EXPECT_EQ(Difference(one_tensor, read("[" + tensor("Ag==") + "]")),
+            "tensor 0: element 0 has the bytes 01, expected 02");
+  EXPECT_THAT(Difference(one_tensor, read(tensor("AQ=="))), StartsWith("is of another kind"));
+
+  const GoldenValue got = read(variant("[2]", "null," + element("AQ==", "Ag==")));
+  const auto difference = [&](const std::string& want) {
+    return Difference(std::get<OwnedVariantArray>(got).view(), read(want));
+  };
+  EXPECT_EQ(difference(variant("[2]", "null," + element("AQ==", "Ag=="))), "");
+  EXPECT_EQ(difference(variant("[2,1]", "null,null")), "the shape of the variant array differs");
+  EXPECT_EQ(difference(variant("[2]", "null,null")), "element 1: is there, expected a missing one");
+  EXPECT_EQ(difference(variant("[2]", element("AQ==", "Ag==") + ",null")), "element 0: is missing");
+  EXPECT_EQ(difference(variant("[2]", "null," + element("Ag==", "Ag=="))),
+            "element 1: split 0: element 0 has the bytes 01, expected 02");
+  EXPECT_EQ(difference(variant("[2]", "null," + element("AQ==", "AQ=="))),
+            "element 1: element 0 has the bytes 02, expected 01");
 }
 
 TEST_F(GoldenReader, NamesTheBrokenLine) {

@@ -79,6 +79,29 @@ Tensor TensorOfStrings(Shape shape, const std::vector<std::string>& strings) {
   return tensor;
 }
 
+Tensor Gather(const TensorView& values, std::span<const int64_t> positions, const TensorView& otherwise) {
+  const size_t size = DTypeSize(values.dtype);
+  std::string bytes;
+  std::vector<std::string> strings;
+  for (const int64_t position : positions) {
+    const char* const element =
+        position < 0 ? otherwise.As<char>() : values.As<char>() + static_cast<size_t>(position) * size;
+    if (values.dtype != DType::kString) {
+      bytes.append(element, size);
+      continue;
+    }
+    String string;
+    std::memcpy(&string, element, size);
+    strings.emplace_back(string.data, string.size);
+  }
+  const Shape shape{static_cast<int64_t>(positions.size())};
+  return values.dtype == DType::kString ? TensorOfStrings(shape, strings) : TensorOfBytes(values.dtype, shape, bytes);
+}
+
+OwnedTensorList::OwnedTensorList(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {
+  for (const Tensor& tensor : tensors_) views_.push_back(tensor.view());
+}
+
 OwnedVariantArray::OwnedVariantArray(Shape shape, std::vector<std::optional<Ragged>> elements)
     : elements_(std::move(elements)), split_views_(elements_.size()), element_views_(elements_.size()) {
   for (size_t i = 0; i < elements_.size(); ++i) {

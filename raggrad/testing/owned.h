@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,20 @@ Tensor TensorOf(const std::vector<T>& values, Shape shape) {
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
   return TensorOfBytes(kDTypeOf<T>, std::move(shape), bytes);
 }
+
+// A vector of values[positions[i]], or of the scalar `otherwise` where the position is negative.
+Tensor Gather(const TensorView& values, std::span<const int64_t> positions, const TensorView& otherwise = {});
+
+class OwnedTensorList {
+ public:
+  explicit OwnedTensorList(std::vector<Tensor> tensors);
+
+  std::span<const TensorView> views() const noexcept { return views_; }
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<TensorView> views_;
+};
 
 // An array of ragged tensors, some of them missing.
 class OwnedVariantArray {

@@ -13,9 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from . import fill_empty_rows_grad, segment_grad, slice_grad, variant_grad
+from . import (
+    fill_empty_rows,
+    fill_empty_rows_grad,
+    segment,
+    segment_grad,
+    slice_grad,
+    sparse_slice,
+    variant,
+    variant_grad,
+)
 
-MODULES = (segment_grad, fill_empty_rows_grad, slice_grad, variant_grad)
+MODULES = (
+    segment_grad, fill_empty_rows_grad, slice_grad, variant_grad, segment, fill_empty_rows, sparse_slice, variant,
+)
 OPERATORS = {op: module for module in MODULES for op in module.OPERATORS}
 
 

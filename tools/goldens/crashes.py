@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+from goldens import fill_empty_rows, segment, sparse_slice
 from goldens.encoding import (
     FLOATS,
     Case,
@@ -34,13 +35,14 @@ from goldens.segment_grad import OPERATORS as SEGMENT_GRADS
 from goldens.values import values
 
 VARIANT_GRAD = "RaggedTensorToVariantGradient"
+FROM_VARIANT = "RaggedTensorFromVariant"
 VARIES = "segfault*"  # or garbage or an abort: it depends on what lies beside the buffers
 
 Crash = dict[str, Any]
 
 
 def _crash(case: Case, tf: str, code: str = "InvalidArgument",
-           outputs: dict[str, Tensor] | None = None) -> Crash:
+           outputs: dict[str, Any] | None = None) -> Crash:
     crash = case.to_json() | {"error": {"code": "OK" if outputs else code}, "tf": tf.strip("*")}
     if tf == VARIES:
         crash["note"] = f"{case.note} (TensorFlow: garbage, abort or segfault)".strip()
@@ -161,11 +163,80 @@ def variant_answers() -> Iterator[Crash]:
         yield _crash(case, "segfault", outputs=outputs)
 
 
+def from_variant_crashes() -> Iterator[Crash]:
+    """Elements whose splits are empty, and more rows than 32 bits count."""
+    empty, good = tensor("int64", []), tensor("int64", [0, 2])
+    none, two = tensor("float32", []), tensor("float32", [1, 2])
+
+    def case(label: str, elements: list[Ragged | None], rank: int, **more: Any) -> Case:
+        attrs = {"input_ragged_rank": rank, "output_ragged_rank": rank + 1, "Tvalues": "float32",
+                 "Tsplits": "int64"}
+        inputs = {"encoded_ragged": Variant((len(elements),), elements)}
+        return Case(FROM_VARIANT, label, inputs, attrs, **more)
+
+    yield _crash(case("empty-splits", [Ragged([empty], none)], 1), "segfault")
+    yield _crash(case("empty-splits-and-good", [Ragged([good], two), Ragged([empty], none)], 1), "garbage")
+    yield _crash(case("empty-inner-splits", [Ragged([tensor("int64", [0]), empty], none)], 2), "segfault")
+
+    def rows(label: str, counts: list[int], tf: str) -> Crash:
+        elements: list[Ragged | None] = [
+            Ragged([], Tensor("float32", np.zeros((n, 0), np.float32))) for n in counts
+        ]
+        outputs = {
+            "output_nested_splits": [tensor("int64", np.cumsum([0, *counts]))],
+            "output_dense_values": Tensor("float32", np.zeros((sum(counts), 0), np.float32)),
+        }
+        return _crash(case(label, elements, 0, note="rows are counted in 32 bits"), tf, outputs=outputs)
+
+    yield rows("rows-two-to-31", [2**31 - 1, 2**31 - 1], "abort")
+    yield rows("rows-two-to-33-plus-5", [2**33 + 5], "garbage")
+
+
+def segment_forward_crashes(op: str) -> Iterator[Crash]:
+    """More segments than TensorFlow, which takes the low 32 bits, can count."""
+    data = values(rng_for(op, "data"), "float32", (3, 2))
+    for label, ids, count in (("low-bits-four", [0, 1], 2**40 + 4), ("low-bits-zero", [], 2**40)):
+        inputs = {
+            "data": data,
+            "indices": tensor("int32", ids),
+            "segment_ids": tensor("int32", ids),
+            "num_segments": tensor("int64", count),
+        }
+        yield _crash(Case(op, f"num-segments-{label}", inputs), "garbage")
+
+
+def fill_crashes(op: str) -> Iterator[Crash]:
+    rng = rng_for(op, "crashes")
+    inputs = fill_empty_rows.make_inputs(rng, op, np.array([0]), 2**33, "float32")
+    yield _crash(Case(op, "rows-two-to-33", inputs, note="oom: a table with 8 bytes per row is not asked for"),
+                 "segfault", "ResourceExhausted")
+
+
+def slice_crashes(op: str) -> Iterator[Crash]:
+    boxes = {
+        "start-plus-size": ([4, 5], [1, 1], [2**63 - 1, 2**63 - 1], "the sum wraps, all entries are lost"),
+        "size-lowest": ([4, 5], [0, 0], [-(2**63), 5], "shape - size wraps, a negative size is accepted"),
+        "size-lowest-start-negative": ([4, 5], [-5, 0], [-(2**63), 5], "both wrap, all entries are kept"),
+    }
+    for label, (shape, start, size, note) in boxes.items():
+        entries = [[0, 0], [1, 2], [3, 3]]
+        inputs = sparse_slice.make_inputs(rng_for(op, label), "float32", entries, shape, start, size)
+        yield _crash(Case(op, label, inputs, note=note), "garbage")
+
+
 def all_crashes() -> Iterator[Crash]:
     for op in SEGMENT_GRADS:
         yield from segment_crashes(op)
     yield from variant_refusals()
     yield from variant_answers()
+    yield from from_variant_crashes()
+    for op in segment.OPERATORS:
+        if op.endswith("WithNumSegments"):
+            yield from segment_forward_crashes(op)
+    for op in fill_empty_rows.OPERATORS:
+        yield from fill_crashes(op)
+    for op in sparse_slice.OPERATORS:
+        yield from slice_crashes(op)
 
 
 def write(path: Path) -> None:

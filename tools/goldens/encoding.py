@@ -54,7 +54,7 @@ class Variant:
     elements: list[Ragged | None]
 
 
-Inputs = dict[str, Any]  # name -> Tensor | Variant
+Inputs = dict[str, Any]  # name -> Tensor | Variant | list[Tensor]
 
 
 @dataclass
@@ -76,7 +76,9 @@ class Case:
         }
 
 
-def encode(value: Tensor | Variant) -> dict[str, Any]:
+def encode(value: Tensor | Variant | list[Tensor]) -> Any:
+    if isinstance(value, list):
+        return [encode(item) for item in value]
     if isinstance(value, Variant):
         elements = [None if e is None else _encode_ragged(e) for e in value.elements]
         return {"dtype": "variant", "shape": list(value.shape), "elements": elements}
@@ -95,7 +97,10 @@ def _encode_ragged(element: Ragged) -> dict[str, Any]:
     }
 
 
-def decode(encoded: dict[str, Any]) -> Tensor | Variant:
+def decode(encoded: Any) -> Any:
+    """A Tensor, a Variant, or a list of Tensor."""
+    if isinstance(encoded, list):
+        return [decode(item) for item in encoded]
     if encoded["dtype"] != "variant":
         return decode_tensor(encoded)
     elements = [None if e is None else _decode_ragged(e) for e in encoded["elements"]]

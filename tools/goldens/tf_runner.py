@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 from tensorflow.python.framework import op_def_registry
 
 from goldens.encoding import (
@@ -30,7 +31,6 @@ from goldens.encoding import (
     Variant,
     decode,
     encode,
-    tensor,
 )
 
 # Allocations that must fail have to fail here too, whatever the machine would promise.
@@ -41,7 +41,7 @@ _TYPE_NAMES = {"float16": "half"}
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """The outputs of a case, or the error it ends in, both as golden files spell them."""
-    inputs = {name: _any_to_tf(value) for name, value in case["inputs"].items()}
+    inputs = {name: _any_to_tf(decode(value)) for name, value in case["inputs"].items()}
     attrs = {name: tf.as_dtype(value) if name.startswith("T") else value
              for name, value in case["attrs"].items()}
     try:
@@ -52,7 +52,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     names = [output.name for output in op_def_registry.get(case["op"]).output_arg]
     results = [result] if len(names) == 1 else list(result)
     outputs = zip(names, results, strict=True)
-    return {"outputs": {name: _from_tf(value) for name, value in outputs}}
+    return {"outputs": {name: _any_from_tf(value, case) for name, value in outputs}}
 
 
 def _kernel_text(message: str) -> str:
@@ -62,10 +62,9 @@ def _kernel_text(message: str) -> str:
     return re.sub(r" \[Op:\w+\].*$", "", line)
 
 
-def _any_to_tf(encoded: Any) -> Any:
-    if isinstance(encoded, list):
-        return [_any_to_tf(item) for item in encoded]
-    value = decode(encoded)
+def _any_to_tf(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_any_to_tf(item) for item in value]
     return _variant_to_tf(value) if isinstance(value, Variant) else _to_tf(value)
 
 
@@ -83,20 +82,55 @@ def _variant_to_tf(value: Variant) -> tf.Tensor:
 
 
 def _ragged_to_tf(value: Ragged) -> tf.Tensor:
-    return tf.raw_ops.RaggedTensorToVariant(
-        rt_nested_splits=[_to_tf(s) for s in value.splits],
-        rt_dense_values=_to_tf(value.values),
-        batched_input=False,
-    )
+    splits, values = [_to_tf(s) for s in value.splits], _to_tf(value.values)
+    try:
+        return tf.raw_ops.RaggedTensorToVariant(
+            rt_nested_splits=splits, rt_dense_values=values, batched_input=False
+        )
+    except tf.errors.InvalidArgumentError:
+        return _unchecked_ragged(splits, values)
+
+
+def _unchecked_ragged(splits: list[tf.Tensor], values: tf.Tensor) -> tf.Tensor:
+    """A variant with splits that TensorFlow would not encode; a serialized one is not checked."""
+    proto = tensor_pb2.TensorProto(dtype=tf.variant.as_datatype_enum)
+    proto.tensor_shape.SetInParent()
+    variant = proto.variant_val.add(type_name="RaggedTensorVariant")
+    for part in (*splits, values):
+        kind = part.dtype
+        stored = tf.bitcast(part, kind.name[1:]) if kind.name in QUANTIZED else part
+        variant.tensors.add().ParseFromString(tf.io.serialize_tensor(stored).numpy())
+        variant.tensors[-1].dtype = kind.as_datatype_enum
+    return tf.io.parse_tensor(proto.SerializeToString(), tf.variant)
 
 
 @functools.cache
 def _missing(count: int) -> tf.Tensor:
-    """Variants without a ragged value: what the gradient of an untouched slice leaves behind."""
-    nothing = tf.stack([_ragged_to_tf(Ragged([], tensor("float32", 0.0)))])[:0]
-    return tf.raw_ops.StridedSliceGrad(
-        shape=[count], begin=[0], end=[0], strides=[1], dy=nothing
-    )
+    """Variants that hold nothing."""
+    proto = tensor_pb2.TensorProto(dtype=tf.variant.as_datatype_enum)
+    proto.tensor_shape.dim.add(size=count)
+    return tf.io.parse_tensor(proto.SerializeToString(), tf.variant)
+
+
+def _any_from_tf(value: Any, case: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_from_tf(item) for item in value]
+    return _variant_from_tf(value, case) if value.dtype == tf.variant else _from_tf(value)
+
+
+def _variant_from_tf(value: tf.Tensor, case: dict[str, Any]) -> dict[str, Any]:
+    """What RaggedTensorToVariant gave: each element is decoded by itself, and so handed out as it is."""
+    splits = case["inputs"]["rt_nested_splits"]
+    rank = max(len(splits) - case["attrs"]["batched_input"], 0)
+    elements = []
+    for element in tf.unstack(tf.reshape(value, [-1])):
+        parts = tf.raw_ops.RaggedTensorFromVariant(
+            encoded_ragged=element, input_ragged_rank=rank, output_ragged_rank=rank,
+            Tvalues=tf.as_dtype(case["inputs"]["rt_dense_values"]["dtype"]),
+            Tsplits=tf.as_dtype(splits[0]["dtype"] if splits else "int64"),
+        )
+        elements.append({"nested_splits": [_from_tf(s) for s in parts[0]], "values": _from_tf(parts[1])})
+    return {"dtype": "variant", "shape": value.shape.as_list(), "elements": elements}
 
 
 def _from_tf(value: tf.Tensor) -> dict[str, Any]:

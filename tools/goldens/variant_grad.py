@@ -43,7 +43,7 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def _splits(rng: np.random.Generator, dtype: str, rows: int, total: int) -> Tensor:
+def random_splits(rng: np.random.Generator, dtype: str, rows: int, total: int) -> Tensor:
     """Random row splits that cut the total into the given number of rows."""
     cuts = np.sort(rng.integers(0, total + 1, max(rows - 1, 0)))
     return tensor(dtype, [0, *cuts, total] if rows else [0])
@@ -58,7 +58,7 @@ def _element(
     rows = shape[0] if ragged_rank else 0
     for _ in range(ragged_rank):
         parents = int(rng.integers(1, rows + 2)) if rows else 0
-        splits.insert(0, _splits(rng, split_type, parents, rows))
+        splits.insert(0, random_splits(rng, split_type, parents, rows))
         rows = parents
     return Ragged(splits, values(rng, dtype, shape, palette))
 
