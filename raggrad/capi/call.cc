@@ -21,13 +21,20 @@ static_assert(RG_UINT64 == static_cast<int>(DType::kUInt64) && RG_SQRTN == stati
 struct Place {
   std::string_view argument;
   int64_t element = -1;  // of a variant array
+  int64_t item = -1;     // of a list, or of the element's splits
 };
 void AppendText(std::string& text, const Place& place) {
+  const auto append = [&](std::string_view list, int64_t position) {
+    text.append(list).push_back('[');
+    raggrad::AppendText(text, position);
+    text.push_back(']');
+  };
   text.append(place.argument);
-  if (place.element < 0) return;
-  text.append(".elements[");
-  raggrad::AppendText(text, place.element);
-  text.append("].values");
+  if (place.element >= 0) {
+    append(".elements", place.element);
+    text.append(place.item < 0 ? ".values" : ".nested_splits");
+  }
+  if (place.item >= 0) append("", place.item);
 }
 
 Result<Shape> ReadShape(std::string_view function, const Place& place, int32_t rank, const int64_t* dims) noexcept {
@@ -111,25 +118,30 @@ void CallbackParallel::Run(int64_t tasks, TaskRef body) noexcept {
   context_.parallel_for(context_.user, tasks, task, &body);
 }
 
-// A program that was compiled against a newer header may have more fields, but then must not have set them: the library
-// would silently not do what it is told.
-Status ReadContext(std::string_view function, const rg_context* given, rg_context& context) noexcept {
+Status ReadStruct(std::string_view function, std::string_view argument, const void* given, void* known,
+                  size_t known_size) noexcept {
   constexpr size_t kLargestEver = 4096;  // a larger size is an uninitialised variable
-  if (given == nullptr) return {};
-  const size_t size = given->struct_size;
-  if (size < sizeof(size_t) || size > kLargestEver) {
-    return InvalidArgument(function,
-                           "context is not initialised [context.struct_size: expected sizeof(rg_context), got ", size,
-                           "; call rg_context_init]");
+  if (given == nullptr) return InvalidArgument(function, "an argument is NULL [", argument, "]");
+  const char* const bytes = static_cast<const char*>(given);
+  size_t size = 0;
+  std::memcpy(&size, bytes, sizeof(size));
+  if (size < sizeof(size) || size > kLargestEver) {
+    return InvalidArgument(function, argument, " is not initialised [", argument,
+                           ".struct_size: expected the size of the struct, got ", size, "]");
   }
-  const char* const bytes = reinterpret_cast<const char*>(given);
-  std::memcpy(&context, bytes, std::min(size, sizeof(context)));
-  for (size_t i = sizeof(context); i < size; ++i) {
+  std::memcpy(known, bytes, std::min(size, known_size));
+  for (size_t i = known_size; i < size; ++i) {
     if (bytes[i] != 0) {
-      return InvalidArgument(function, "context has a field that this version of the library does not know [context, ",
-                             "byte ", i, ": expected 0, got ", static_cast<int>(bytes[i]), "]");
+      return InvalidArgument(function, argument, " has a field that this version of the library does not know [",
+                             argument, ", byte ", i, ": expected 0, got ", static_cast<int>(bytes[i]), "]");
     }
   }
+  return {};
+}
+
+Status ReadContext(std::string_view function, const rg_context* given, rg_context& context) noexcept {
+  if (given == nullptr) return {};
+  if (Status s = ReadStruct(function, "context", given, &context, sizeof(context)); !s.ok()) return s;
   if ((context.allocate == nullptr) != (context.deallocate == nullptr)) {
     return InvalidArgument(function, "context has one of allocate and deallocate [context: expected both or neither]");
   }
@@ -146,6 +158,21 @@ Status ReadContext(std::string_view function, const rg_context* given, rg_contex
   return {};
 }
 
+Status GivenContext::Read(std::string_view function, const rg_context* given) noexcept {
+  if (Status s = ReadContext(function, given, given_); !s.ok()) return s;
+  if (given_.allocate) context_.allocator = &allocator_;
+  if (given_.parallel_for) {
+    context_.parallel = &parallel_;
+  } else if (given_.num_workers == 1) {
+    context_.parallel = &SerialParallel();
+  }
+  if (given_.accumulation == RG_ACCUMULATION_SEQUENTIAL) context_.accumulation = Accumulation::kSequential;
+  if (given_.accumulation == RG_ACCUMULATION_FAST) context_.accumulation = Accumulation::kFast;
+  const Result<std::optional<Isa>> isa = ReadIsa(function, given_.isa);
+  if (isa.ok()) context_.isa = *isa;
+  return isa.status();
+}
+
 void Store(Tensor& tensor, rg_output* output) noexcept {
   const std::span<const int64_t> dims = tensor.shape().dims();
   output->dtype = static_cast<int32_t>(tensor.dtype());
@@ -156,37 +183,51 @@ void Store(Tensor& tensor, rg_output* output) noexcept {
   output->data = tensor.release();
 }
 
-ElementViews::~ElementViews() { std::destroy_n(views_, count_); }
-
 Status ElementViews::Read(std::string_view function, std::string_view argument, const rg_variant_array& array,
                           const Context& ctx) noexcept {
   if (array.num_elements < 0 || (array.num_elements > 0 && array.elements == nullptr)) {
     return InvalidArgument(function, "no elements [", argument, ": expected num_elements of them, got num_elements ",
                            array.num_elements, array.elements ? "" : " and NULL", "]");
   }
-  Result<Scratch<Storage>> storage = Scratch<Storage>::Make(ctx, array.num_elements);
-  if (!storage.ok()) return storage.status();
-  storage_ = *std::move(storage);
-  views_ = reinterpret_cast<View*>(storage_.data());
-  for (; count_ < array.num_elements; ++count_) {
-    const rg_ragged& element = array.elements[count_];
-    if (element.missing != 0) {
-      std::construct_at(views_ + count_);
-      continue;
+  int64_t num_splits = 0;
+  for (int64_t i = 0; with_splits_ && i < array.num_elements; ++i) {
+    const rg_ragged& element = array.elements[i];
+    if (element.missing != 0) continue;
+    if (element.num_splits < 0 || (element.num_splits > 0 && element.nested_splits == nullptr)) {
+      return InvalidArgument(function, "no splits [", argument, ".elements[", i, "]: expected num_splits of them, got ",
+                             "num_splits ", element.num_splits, element.nested_splits ? "" : " and NULL", "]");
     }
-    const Result<TensorView> values = ReadTensor(function, {argument, count_}, element.values);
+    num_splits += element.num_splits;
+  }
+  auto views = List<std::optional<RaggedView>>::Make(ctx.allocator, array.num_elements);
+  if (!views.ok()) return views.status();
+  views_ = *std::move(views);
+  Result<List<TensorView>> splits = List<TensorView>::Make(ctx.allocator, num_splits);
+  if (!splits.ok()) return splits.status();
+  splits_ = *std::move(splits);
+
+  TensorView* next = splits_.span().data();
+  for (int64_t i = 0; i < array.num_elements; ++i) {
+    const rg_ragged& element = array.elements[i];
+    if (element.missing != 0) continue;
+    const Result<TensorView> values = ReadTensor(function, {argument, i}, element.values);
     if (!values.ok()) return values.status();
-    std::construct_at(views_ + count_, RaggedView{{}, *values});
+    const int32_t levels = with_splits_ ? element.num_splits : 0;
+    views_[i].emplace(RaggedView{{next, static_cast<size_t>(levels)}, *values});
+    for (int32_t level = 0; level < levels; ++level, ++next) {
+      const Result<TensorView> view = ReadTensor(function, {argument, i, level}, element.nested_splits[level]);
+      if (!view.ok()) return view.status();
+      *next = *view;
+    }
   }
   return {};
 }
 
 Call::Call(std::string_view function, const rg_context* context, rg_error* error,
            std::initializer_list<rg_output*> outputs) noexcept
-    : function_(function), error_(error), allocator_(given_), parallel_(given_) {
+    : function_(function), error_(error) {
   ReadOutputs(outputs);
-  Note(ReadContext(function_, context, given_));
-  if (status_.ok()) Note(MakeContext());
+  Note(given_.Read(function_, context));
 }
 
 void Call::ReadOutputs(std::initializer_list<rg_output*> outputs) noexcept {
@@ -203,18 +244,9 @@ void Call::ReadOutputs(std::initializer_list<rg_output*> outputs) noexcept {
   }
 }
 
-Status Call::MakeContext() noexcept {
-  if (given_.allocate) context_.allocator = &allocator_;
-  if (given_.parallel_for) {
-    context_.parallel = &parallel_;
-  } else if (given_.num_workers == 1) {
-    context_.parallel = &SerialParallel();
-  }
-  if (given_.accumulation == RG_ACCUMULATION_SEQUENTIAL) context_.accumulation = Accumulation::kSequential;
-  if (given_.accumulation == RG_ACCUMULATION_FAST) context_.accumulation = Accumulation::kFast;
-  const Result<std::optional<Isa>> isa = ReadIsa(function_, given_.isa);
-  if (isa.ok()) context_.isa = *isa;
-  return isa.status();
+void Call::ReadOutputs(std::string_view argument, rg_output* outputs, int64_t count) noexcept {
+  if (count <= 0 || !Given(argument, outputs)) return;
+  for (int64_t i = 0; i < count; ++i) outputs[i] = {};
 }
 
 TensorView Call::Read(std::string_view argument, const rg_tensor* tensor) noexcept {
@@ -224,12 +256,29 @@ TensorView Call::Read(std::string_view argument, const rg_tensor* tensor) noexce
   return view.ok() ? *view : TensorView{};
 }
 
+std::span<const TensorView> Call::Read(std::string_view argument, const rg_tensor* tensors, int64_t count,
+                                       List<TensorView>& storage) noexcept {
+  if (count < 0) Note(InvalidArgument(function_, "no such number of tensors [", argument, ": got ", count, "]"));
+  if (count > 0 && !Given(argument, tensors)) return {};
+  if (!status_.ok()) return {};
+  Result<List<TensorView>> views = List<TensorView>::Make(given_.context().allocator, count);
+  Note(views.status());
+  if (!views.ok()) return {};
+  storage = *std::move(views);
+  for (int64_t i = 0; i < count; ++i) {
+    const Result<TensorView> view = ReadTensor(function_, {.argument = argument, .item = i}, tensors[i]);
+    Note(view.status());
+    if (view.ok()) storage[i] = *view;
+  }
+  return storage.span();
+}
+
 VariantArrayView Call::Read(std::string_view argument, const rg_variant_array* array, ElementViews& storage) noexcept {
   if (!Given(argument, array) || !status_.ok()) return {};
   const Result<Shape> shape = ReadShape(function_, {argument}, array->rank, array->shape);
   Note(shape.status());
   if (!shape.ok()) return {};
-  Note(storage.Read(function_, argument, *array, context_));
+  Note(storage.Read(function_, argument, *array, given_.context()));
   return {*shape, storage.views()};
 }
 
@@ -246,7 +295,7 @@ bool Call::Given(std::string_view argument, const void* pointer) noexcept {
 }
 
 rg_status Call::Report() noexcept {
-  if (allocator_.misaligned()) {
+  if (given_.misaligned()) {
     status_ = InvalidArgument(function_, "memory is not aligned [context.allocate: expected a multiple of ",
                               RG_ALIGNMENT, "]");
   }

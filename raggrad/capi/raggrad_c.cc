@@ -7,7 +7,6 @@
 
 using namespace raggrad;  // NOLINT: everything here belongs to C
 using raggrad::capi::Call;
-using raggrad::capi::ElementViews;
 using raggrad::capi::Store;
 
 namespace {
@@ -84,6 +83,69 @@ rg_status rg_sparse_segment_grad(const rg_context* context, int32_t combiner, co
                   [&](Tensor& result) { Store(result, output); });
 }
 
+rg_status rg_sparse_segment(const rg_context* context, int32_t combiner, const rg_tensor* data,
+                            const rg_tensor* indices, const rg_tensor* segment_ids, rg_output* output,
+                            rg_error* error) {
+  Call call("rg_sparse_segment", context, error, {output});
+  const SegmentCombiner combine = call.ReadCombiner(combiner);
+  const TensorView d = call.Read("data", data);
+  const TensorView i = call.Read("indices", indices);
+  const TensorView s = call.Read("segment_ids", segment_ids);
+  return call.Run([&](const Context& ctx) { return SparseSegment(combine, d, i, s, ctx); },
+                  [&](Tensor& result) { Store(result, output); });
+}
+
+rg_status rg_sparse_segment_with_num_segments(const rg_context* context, int32_t combiner, const rg_tensor* data,
+                                              const rg_tensor* indices, const rg_tensor* segment_ids,
+                                              const rg_tensor* num_segments, rg_output* output, rg_error* error) {
+  Call call("rg_sparse_segment_with_num_segments", context, error, {output});
+  const SegmentCombiner combine = call.ReadCombiner(combiner);
+  const TensorView d = call.Read("data", data);
+  const TensorView i = call.Read("indices", indices);
+  const TensorView s = call.Read("segment_ids", segment_ids);
+  const TensorView count = call.Read("num_segments", num_segments);
+  return call.Run([&](const Context& ctx) { return SparseSegmentWithNumSegments(combine, d, i, s, count, ctx); },
+                  [&](Tensor& result) { Store(result, output); });
+}
+
+rg_status rg_sparse_fill_empty_rows(const rg_context* context, const rg_tensor* indices, const rg_tensor* values,
+                                    const rg_tensor* dense_shape, const rg_tensor* default_value,
+                                    rg_output* output_indices, rg_output* output_values, rg_output* empty_row_indicator,
+                                    rg_output* reverse_index_map, rg_error* error) {
+  Call call("rg_sparse_fill_empty_rows", context, error,
+            {output_indices, output_values, empty_row_indicator, reverse_index_map});
+  const TensorView i = call.Read("indices", indices);
+  const TensorView v = call.Read("values", values);
+  const TensorView shape = call.Read("dense_shape", dense_shape);
+  const TensorView filler = call.Read("default_value", default_value);
+  return call.Run([&](const Context& ctx) { return SparseFillEmptyRows(i, v, shape, filler, ctx); },
+                  [&](SparseFillEmptyRowsOutput& result) {
+                    Store(result.output_indices, output_indices);
+                    Store(result.output_values, output_values);
+                    Store(result.empty_row_indicator, empty_row_indicator);
+                    Store(result.reverse_index_map, reverse_index_map);
+                  });
+}
+
+rg_status rg_ragged_fill_empty_rows(const rg_context* context, const rg_tensor* value_rowids, const rg_tensor* values,
+                                    const rg_tensor* nrows, const rg_tensor* default_value,
+                                    rg_output* output_value_rowids, rg_output* output_values,
+                                    rg_output* empty_row_indicator, rg_output* reverse_index_map, rg_error* error) {
+  Call call("rg_ragged_fill_empty_rows", context, error,
+            {output_value_rowids, output_values, empty_row_indicator, reverse_index_map});
+  const TensorView rowids = call.Read("value_rowids", value_rowids);
+  const TensorView v = call.Read("values", values);
+  const TensorView rows = call.Read("nrows", nrows);
+  const TensorView filler = call.Read("default_value", default_value);
+  return call.Run([&](const Context& ctx) { return RaggedFillEmptyRows(rowids, v, rows, filler, ctx); },
+                  [&](RaggedFillEmptyRowsOutput& result) {
+                    Store(result.output_value_rowids, output_value_rowids);
+                    Store(result.output_values, output_values);
+                    Store(result.empty_row_indicator, empty_row_indicator);
+                    Store(result.reverse_index_map, reverse_index_map);
+                  });
+}
+
 rg_status rg_sparse_fill_empty_rows_grad(const rg_context* context, const rg_tensor* reverse_index_map,
                                          const rg_tensor* grad_values, rg_output* d_values, rg_output* d_default_value,
                                          rg_error* error) {
@@ -98,6 +160,24 @@ rg_status rg_ragged_fill_empty_rows_grad(const rg_context* context, const rg_ten
                            grad_values, d_values, d_default_value, error);
 }
 
+rg_status rg_sparse_slice(const rg_context* context, const rg_tensor* indices, const rg_tensor* values,
+                          const rg_tensor* shape, const rg_tensor* start, const rg_tensor* size,
+                          rg_output* output_indices, rg_output* output_values, rg_output* output_shape,
+                          rg_error* error) {
+  Call call("rg_sparse_slice", context, error, {output_indices, output_values, output_shape});
+  const TensorView i = call.Read("indices", indices);
+  const TensorView v = call.Read("values", values);
+  const TensorView dims = call.Read("shape", shape);
+  const TensorView begin = call.Read("start", start);
+  const TensorView extent = call.Read("size", size);
+  return call.Run([&](const Context& ctx) { return SparseSlice(i, v, dims, begin, extent, ctx); },
+                  [&](SparseSliceOutput& result) {
+                    Store(result.output_indices, output_indices);
+                    Store(result.output_values, output_values);
+                    Store(result.output_shape, output_shape);
+                  });
+}
+
 rg_status rg_sparse_slice_grad(const rg_context* context, const rg_tensor* backprop_val_grad,
                                const rg_tensor* input_indices, const rg_tensor* input_start,
                                const rg_tensor* output_indices, rg_output* val_grad, rg_error* error) {
@@ -108,17 +188,4 @@ rg_status rg_sparse_slice_grad(const rg_context* context, const rg_tensor* backp
   const TensorView after = call.Read("output_indices", output_indices);
   return call.Run([&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); },
                   [&](Tensor& result) { Store(result, val_grad); });
-}
-
-rg_status rg_ragged_tensor_to_variant_grad(const rg_context* context, const rg_variant_array* encoded_ragged_grad,
-                                           const rg_tensor* row_splits, const rg_tensor* dense_values_shape,
-                                           int32_t values_dtype, rg_output* dense_values_grad, rg_error* error) {
-  Call call("rg_ragged_tensor_to_variant_grad", context, error, {dense_values_grad});
-  ElementViews elements;
-  const VariantArrayView encoded = call.Read("encoded_ragged_grad", encoded_ragged_grad, elements);
-  const TensorView splits = call.Read("row_splits", row_splits);
-  const TensorView shape = call.Read("dense_values_shape", dense_values_shape);
-  const DType dtype = static_cast<DType>(values_dtype);
-  return call.Run([&](const Context& ctx) { return RaggedTensorToVariantGradient(encoded, splits, shape, dtype, ctx); },
-                  [&](Tensor& result) { Store(result, dense_values_grad); });
 }

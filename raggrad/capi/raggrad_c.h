@@ -182,6 +182,24 @@ RG_API rg_status rg_sparse_segment_grad(const rg_context* context, int32_t combi
                                         const rg_tensor* indices, const rg_tensor* segment_ids,
                                         const rg_tensor* output_dim0, rg_output* output, rg_error* error);
 
+// SparseSegment{Sum,Mean,SqrtN} and ...WithNumSegments.
+RG_API rg_status rg_sparse_segment(const rg_context* context, int32_t combiner, const rg_tensor* data,
+                                   const rg_tensor* indices, const rg_tensor* segment_ids, rg_output* output,
+                                   rg_error* error);
+RG_API rg_status rg_sparse_segment_with_num_segments(const rg_context* context, int32_t combiner, const rg_tensor* data,
+                                                     const rg_tensor* indices, const rg_tensor* segment_ids,
+                                                     const rg_tensor* num_segments, rg_output* output, rg_error* error);
+
+RG_API rg_status rg_sparse_fill_empty_rows(const rg_context* context, const rg_tensor* indices, const rg_tensor* values,
+                                           const rg_tensor* dense_shape, const rg_tensor* default_value,
+                                           rg_output* output_indices, rg_output* output_values,
+                                           rg_output* empty_row_indicator, rg_output* reverse_index_map,
+                                           rg_error* error);
+RG_API rg_status rg_ragged_fill_empty_rows(const rg_context* context, const rg_tensor* value_rowids,
+                                           const rg_tensor* values, const rg_tensor* nrows,
+                                           const rg_tensor* default_value, rg_output* output_value_rowids,
+                                           rg_output* output_values, rg_output* empty_row_indicator,
+                                           rg_output* reverse_index_map, rg_error* error);
 RG_API rg_status rg_sparse_fill_empty_rows_grad(const rg_context* context, const rg_tensor* reverse_index_map,
                                                 const rg_tensor* grad_values, rg_output* d_values,
                                                 rg_output* d_default_value, rg_error* error);
@@ -189,9 +207,38 @@ RG_API rg_status rg_ragged_fill_empty_rows_grad(const rg_context* context, const
                                                 const rg_tensor* grad_values, rg_output* d_values,
                                                 rg_output* d_default_value, rg_error* error);
 
+RG_API rg_status rg_sparse_slice(const rg_context* context, const rg_tensor* indices, const rg_tensor* values,
+                                 const rg_tensor* shape, const rg_tensor* start, const rg_tensor* size,
+                                 rg_output* output_indices, rg_output* output_values, rg_output* output_shape,
+                                 rg_error* error);
 RG_API rg_status rg_sparse_slice_grad(const rg_context* context, const rg_tensor* backprop_val_grad,
                                       const rg_tensor* input_indices, const rg_tensor* input_start,
                                       const rg_tensor* output_indices, rg_output* val_grad, rg_error* error);
+
+// A variant array that a function made. `array` can be handed to other functions as long as this is not freed.
+typedef struct rg_variant_output {
+  rg_variant_array array;
+  struct {
+    void* data;
+    size_t bytes;
+  } blocks[3];  // the memory: values, splits, and what `array` points to. For rg_variant_output_free.
+} rg_variant_output;
+
+// As rg_output_free.
+RG_API void rg_variant_output_free(const rg_context* context, rg_variant_output* output);
+
+// The context's allocate is asked for three outputs: the values of all elements, all their splits, their description.
+RG_API rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg_tensor* rt_nested_splits,
+                                             int32_t num_splits, const rg_tensor* rt_dense_values,
+                                             int32_t batched_input, rg_variant_output* encoded_ragged, rg_error* error);
+
+// output_nested_splits: [output_ragged_rank]; may be null if that is 0. Needs about 140 bytes of scratch per element,
+// and 110 for each of its splits, more than the C++ function.
+RG_API rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_variant_array* encoded_ragged,
+                                               int64_t input_ragged_rank, int64_t output_ragged_rank,
+                                               int32_t values_dtype, int32_t splits_dtype,
+                                               rg_output* output_nested_splits, rg_output* output_dense_values,
+                                               rg_error* error);
 
 // Needs about 140 bytes of scratch per element more than the C++ function. The elements' nested_splits are not looked
 // at.
