@@ -59,6 +59,9 @@ NB_MODULE(_core, module) {
   module.doc() = "raggrad's operators. Use raggrad.raw_ops.";
   DefineTensor(module);
   DefineSettings(module);
+  DefineArrow(module);
+  DefineBatching(module);
+  DefineIndexedSlices(module);
   DefineRaggedVariant(module);
   DefineSparseFillEmptyRows(module);
   DefineSparseSegment(module);

@@ -9,6 +9,9 @@ namespace raggrad::python {
 
 namespace nb = nanobind;
 
+void DefineArrow(nb::module_& module);
+void DefineBatching(nb::module_& module);
+void DefineIndexedSlices(nb::module_& module);
 void DefineRaggedVariant(nb::module_& module);
 void DefineSparseFillEmptyRows(nb::module_& module);
 void DefineSparseSegment(nb::module_& module);

@@ -34,13 +34,12 @@ nb::object BytesArray(const TensorView& view) {
 }
 
 template <class Framework>
-nb::object Share(Tensor output) {
-  const TensorView view = output.view();
+nb::object Share(const TensorView& view, nb::handle owner) {
   const std::vector<size_t> dims(view.shape.dims().begin(), view.shape.dims().end());
   const std::optional<nb::dlpack::dtype> dtype = DlpackOf(view.dtype);
   if (!dtype) RaiseInvalid("an output of dtype ", view.dtype, " cannot be shared by DLPack");
-  nb::ndarray<Framework> array(const_cast<void*>(view.data), dims.size(), dims.data(), OwnerOf(std::move(output)),
-                               nullptr, *dtype, nb::device::cpu::value);
+  nb::ndarray<Framework> array(const_cast<void*>(view.data), dims.size(), dims.data(), owner, nullptr, *dtype,
+                               nb::device::cpu::value);
   return nb::borrow(array.cast());
 }
 
@@ -48,13 +47,6 @@ nb::object Share(Tensor output) {
 nb::object TorchFrom(const nb::object& capsule) {
   static PyObject* from_dlpack = nullptr;
   return ImportOnce(from_dlpack, "torch.utils.dlpack", "from_dlpack")(capsule);
-}
-
-nb::object ToNumpy(Tensor output) {
-  const TensorView view = output.view();
-  // Without elements there is nothing to own, and strings are copied: then NumPy has its own memory.
-  if (view.data == nullptr || view.dtype == DType::kString) return NumpyView(view, {}, true);
-  return NumpyView(view, OwnerOf(std::move(output)), true);
 }
 
 }  // namespace
@@ -75,25 +67,40 @@ nb::object NumpyView(const TensorView& view, nb::handle owner, bool writable) {
   return array;
 }
 
-nb::object MakeOutput(Tensor output, nb::handle like) {
+Likeness LikenessOf(nb::handle like) {
   const Kind kind = KindOf(like);
-  const bool quantized = StorageOf(output.dtype()) != output.dtype();
-  if (kind == Kind::kTensor || quantized) return WrapTensor(std::move(output));
-  if (kind == Kind::kNumpy) return ToNumpy(std::move(output));
-  if (output.dtype() == DType::kString) {
-    nb::object array = ToNumpy(std::move(output));
+  return {kind, kind == Kind::kArrayApi ? like.attr("__array_namespace__")() : nb::object()};
+}
+
+nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& like) {
+  const Kind kind = like.kind;
+  const bool quantized = StorageOf(view.dtype) != view.dtype;
+  if (kind == Kind::kTensor || quantized) return WrapTensor(view, owner);
+  if (kind == Kind::kNumpy) return NumpyView(view, owner, true);
+  if (view.dtype == DType::kString) {
+    nb::object array = NumpyView(view, owner, true);
     return kind == Kind::kTensorFlow ? nb::module_::import_("tensorflow").attr("constant")(array) : array;
   }
   switch (kind) {
     case Kind::kTorch:
-      return TorchFrom(Share<nb::no_framework>(std::move(output)));
+      return TorchFrom(Share<nb::no_framework>(view, owner));
     case Kind::kJax:
-      return Share<nb::jax>(std::move(output));
+      return Share<nb::jax>(view, owner);
     case Kind::kTensorFlow:
-      return Share<nb::tensorflow>(std::move(output));
+      return Share<nb::tensorflow>(view, owner);
     default:
-      return like.attr("__array_namespace__")().attr("from_dlpack")(WrapTensor(std::move(output)));
+      return like.array_namespace.attr("from_dlpack")(WrapTensor(view, owner));
   }
 }
+
+nb::object MakeOutput(Tensor output, const Likeness& like) {
+  const TensorView view = output.view();
+  if (like.kind == Kind::kTensor || StorageOf(view.dtype) != view.dtype) return WrapTensor(std::move(output));
+  // Without elements there is nothing to own, and strings are copied: `output` lives until they are.
+  const bool shared = view.data != nullptr && view.dtype != DType::kString;
+  return MakeOutput(view, shared ? nb::object(OwnerOf(std::move(output))) : nb::none(), like);
+}
+
+nb::object MakeOutput(Tensor output, nb::handle like) { return MakeOutput(std::move(output), LikenessOf(like)); }
 
 }  // namespace raggrad::python

@@ -1,6 +1,7 @@
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dtypes.h"
@@ -14,21 +15,43 @@ namespace {
 
 using namespace nb::literals;
 
+constexpr std::string_view kToVariant = "RaggedTensorToVariant";
+constexpr std::string_view kFromVariant = "RaggedTensorFromVariant";
 constexpr std::string_view kGradient = "RaggedTensorToVariantGradient";
 
-// The values of a raggrad.Ragged: its splits are of no concern here. None, which is a missing element, has none.
-nb::object ValuesOf(nb::handle element, const Argument& argument) {
+// raggrad._core.Pieces: what RaggedTensorToVariant gives back, behind a raggrad.VariantArray. Elements become Python
+// objects when somebody looks at them; operators that take them back do not look.
+struct Pieces {
+  VariantArray array;
+  Likeness like;
+};
+
+nb::handle RaggedType() {
   static PyObject* ragged = nullptr;
-  static PyObject* const values_name = PyUnicode_InternFromString("values");
-  if (element.is_none()) return {};
-  const nb::handle type = ImportOnce(ragged, "raggrad.ragged", "Ragged");
-  if (!PyObject_TypeCheck(element.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr()))) {
-    RaiseInvalid(kGradient, ": ", argument.name, "[", argument.element,
-                 "]: expected a raggrad.Ragged, or None for a missing element, got ", TypeName(element));
-  }
-  nb::object values = nb::steal(PyObject_GetAttr(element.ptr(), values_name));
-  if (!values.is_valid()) throw nb::python_error();
-  return values;
+  return ImportOnce(ragged, "raggrad.ragged", "Ragged");
+}
+
+nb::object PieceAt(nb::handle_t<Pieces> self, int64_t i) {
+  const Pieces& pieces = nb::cast<const Pieces&>(self);
+  const auto elements = pieces.array.elements();
+  if (i < 0 || i >= static_cast<int64_t>(elements.size())) throw nb::index_error();
+  const RaggedView& element = *elements[static_cast<size_t>(i)];  // none is missing
+  nb::list splits;
+  for (const TensorView& level : element.nested_splits) splits.append(MakeOutput(level, self, pieces.like));
+  return RaggedType()(splits, MakeOutput(element.values, self, pieces.like));
+}
+
+nb::object Attribute(nb::handle object, PyObject* name) {
+  nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
+}
+
+// The dtype an attribute states, which has to be given.
+DType RequiredDType(nb::handle dtype, std::string_view op, std::string_view attribute) {
+  const DType parsed = ParseDType(dtype, op, attribute);
+  if (parsed == DType::kInvalid) RaiseInvalid(op, ": ", attribute, ": expected a dtype, got None");
+  return parsed;
 }
 
 Shape ShapeOf(const nb::tuple& dims) {
@@ -37,23 +60,131 @@ Shape ShapeOf(const nb::tuple& dims) {
   return Shape(sizes);
 }
 
-nb::object Gradient(const nb::list& elements, const nb::tuple& shape, nb::handle row_splits,
-                    nb::handle dense_values_shape, nb::handle tvalues, nb::handle tsplits) {
-  const DType values_dtype = ParseDType(tvalues, kGradient, "Tvalues");
-  if (values_dtype == DType::kInvalid) RaiseInvalid(kGradient, ": Tvalues: expected a dtype, got None");
-  KeepAlive keep;
-  const size_t count = nb::len(elements);
-  keep.Reserve(count + 2);
-  std::vector<std::optional<RaggedView>> views(count);
-  nb::object first;
-  Argument argument{.op = kGradient, .name = "encoded_ragged_grad", .literal = values_dtype};
-  for (size_t i = 0; i < count; ++i) {
-    argument.element = static_cast<int64_t>(i);
-    const nb::object values = ValuesOf(elements[i], argument);
-    if (!values.is_valid()) continue;
-    views[i] = RaggedView{{}, ViewOf(values, argument, keep)};
-    if (!first.is_valid()) first = values;
+// The elements of a variant: Pieces, or a list of raggrad.Ragged and None.
+class Variant {
+ public:
+  // `splits`: the dtype of literal splits; without it they are not looked at.
+  Variant(nb::handle elements, const nb::tuple& shape, Argument values, std::optional<DType> splits) {
+    shape_ = ShapeOf(shape);
+    if (nb::isinstance<Pieces>(elements)) {
+      keep_.Add(nb::borrow(elements));
+      const Pieces& pieces = nb::cast<const Pieces&>(elements);
+      elements_ = pieces.array.elements();
+      like_ = pieces.like;
+    } else {
+      Read(nb::cast<nb::list>(elements), std::move(values), splits);
+    }
   }
+
+  VariantArrayView view() const { return {shape_, elements_}; }
+  const Likeness& like() const { return like_; }  // that of the first element
+
+ private:
+  void Read(const nb::list& elements, Argument argument, std::optional<DType> splits) {
+    static PyObject* const values_name = PyUnicode_InternFromString("values");
+    const nb::handle ragged = RaggedType();
+    const size_t count = nb::len(elements);
+    keep_.Reserve(count);
+    views_.resize(count);
+    bool first = true;
+    for (size_t i = 0; i < count; ++i) {
+      const nb::object element = elements[i];
+      if (element.is_none()) continue;
+      argument.element = static_cast<int64_t>(i);
+      if (!PyObject_TypeCheck(element.ptr(), reinterpret_cast<PyTypeObject*>(ragged.ptr()))) {
+        RaiseInvalid(argument.op, ": ", argument.name, "[", i,
+                     "]: expected a raggrad.Ragged, or None for a missing element, got ", TypeName(element));
+      }
+      const nb::object values = Attribute(element, values_name);
+      views_[i] = RaggedView{{}, ViewOf(values, argument, keep_)};
+      if (splits) ReadSplits(element, argument, *splits);
+      if (std::exchange(first, false)) like_ = LikenessOf(values);
+    }
+    SetSplits(splits.has_value());
+    elements_ = views_;
+  }
+
+  void ReadSplits(nb::handle element, Argument argument, DType dtype) {
+    static PyObject* const splits_name = PyUnicode_InternFromString("nested_splits");
+    argument.literal = dtype;
+    argument.level = 0;
+    for (const nb::handle splits : nb::list(Attribute(element, splits_name))) {
+      split_views_.push_back(ViewOf(splits, argument, keep_));
+      ++argument.level;
+    }
+    split_counts_.push_back(static_cast<size_t>(argument.level));
+  }
+
+  // Only now does split_views_ stay where it is.
+  void SetSplits(bool with_splits) {
+    const TensorView* next = split_views_.data();
+    auto count = split_counts_.begin();
+    for (auto& view : views_) {
+      if (!with_splits || !view) continue;
+      view->nested_splits = {next, *count};
+      next += *count++;
+    }
+  }
+
+  KeepAlive keep_;
+  Shape shape_;
+  std::vector<std::optional<RaggedView>> views_;
+  std::vector<TensorView> split_views_;
+  std::vector<size_t> split_counts_;  // of the elements that are not missing
+  std::span<const std::optional<RaggedView>> elements_;
+  Likeness like_;
+};
+
+nb::object ToVariant(const nb::list& nested_splits, nb::handle dense_values, bool batched, nb::handle tvalues,
+                     nb::handle tsplits) {
+  KeepAlive keep;
+  const DType splits_dtype = ParseDType(tsplits, kToVariant, "Tsplits");
+  std::vector<TensorView> splits;
+  Argument argument{.op = kToVariant,
+                    .name = "rt_nested_splits",
+                    .literal = DType::kInt64,
+                    .attribute = "Tsplits",
+                    .stated = splits_dtype,
+                    .level = 0};
+  for (const nb::handle level : nested_splits) {
+    // Literals follow the first level, so that lists can be mixed with arrays of int32.
+    if (!splits.empty()) argument.literal = splits[0].dtype;
+    splits.push_back(ViewOf(level, argument, keep));
+    ++argument.level;
+  }
+  const TensorView values = ViewOf(dense_values,
+                                   {.op = kToVariant,
+                                    .name = "rt_dense_values",
+                                    .attribute = "Tvalues",
+                                    .stated = ParseDType(tvalues, kToVariant, "Tvalues")},
+                                   keep);
+  Pieces pieces{
+      RunOperator(false, [&](const Context& ctx) { return RaggedTensorToVariant(splits, values, batched, ctx); }),
+      LikenessOf(dense_values)};
+  return nb::cast(std::move(pieces));
+}
+
+nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, int64_t input_ragged_rank,
+                      int64_t output_ragged_rank, nb::handle tvalues, nb::handle tsplits) {
+  const DType values_dtype = RequiredDType(tvalues, kFromVariant, "Tvalues");
+  const DType splits_dtype = RequiredDType(tsplits, kFromVariant, "Tsplits");
+  const Variant variant(elements, shape, {.op = kFromVariant, .name = "encoded_ragged", .literal = values_dtype},
+                        splits_dtype);
+  Ragged ragged = RunOperator(false, [&](const Context& ctx) {
+    return RaggedTensorFromVariant(variant.view(), input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype,
+                                   ctx);
+  });
+  nb::list splits;
+  for (Tensor& level : ragged.nested_splits()) splits.append(MakeOutput(std::move(level), variant.like()));
+  return nb::make_tuple(splits, MakeOutput(std::move(ragged.values()), variant.like()));
+}
+
+nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_splits, nb::handle dense_values_shape,
+                    nb::handle tvalues, nb::handle tsplits) {
+  const DType values_dtype = RequiredDType(tvalues, kGradient, "Tvalues");
+  const Variant variant(elements, shape, {.op = kGradient, .name = "encoded_ragged_grad", .literal = values_dtype},
+                        std::nullopt);
+  KeepAlive keep;
   const TensorView splits = ViewOf(row_splits,
                                    {.op = kGradient,
                                     .name = "row_splits",
@@ -63,17 +194,24 @@ nb::object Gradient(const nb::list& elements, const nb::tuple& shape, nb::handle
                                    keep);
   const TensorView dense_shape =
       ViewOf(dense_values_shape, {.op = kGradient, .name = "dense_values_shape", .literal = DType::kInt32}, keep);
-  const VariantArrayView array{ShapeOf(shape), views};
   return MakeOutput(RunOperator(false,
                                 [&](const Context& ctx) {
-                                  return RaggedTensorToVariantGradient(array, splits, dense_shape, values_dtype, ctx);
+                                  return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape,
+                                                                       values_dtype, ctx);
                                 }),
-                    first.is_valid() ? first : nb::none());
+                    variant.like());
 }
 
 }  // namespace
 
 void DefineRaggedVariant(nb::module_& module) {
+  nb::class_<Pieces>(module, "Pieces", "The elements of a VariantArray that an operator made.")
+      .def("__len__", [](const Pieces& self) { return self.array.elements().size(); })
+      .def("__getitem__", &PieceAt, "i"_a);
+  module.def("RaggedTensorToVariant", &ToVariant, "rt_nested_splits"_a, "rt_dense_values"_a.none(), "batched_input"_a,
+             "Tvalues"_a.none(), "Tsplits"_a.none());
+  module.def("RaggedTensorFromVariant", &FromVariant, "elements"_a, "shape"_a, "input_ragged_rank"_a,
+             "output_ragged_rank"_a, "Tvalues"_a.none(), "Tsplits"_a.none());
   module.def("RaggedTensorToVariantGradient", &Gradient, "elements"_a, "shape"_a, "row_splits"_a.none(),
              "dense_values_shape"_a.none(), "Tvalues"_a.none(), "Tsplits"_a.none());
 }

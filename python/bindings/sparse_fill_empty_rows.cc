@@ -27,9 +27,46 @@ void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRo
       "reverse_index_map"_a.none(), "grad_values"_a.none(), "T"_a.none(), "fast"_a);
 }
 
+template <class Output>
+using ForwardFunction = Result<Output> (*)(const TensorView&, const TensorView&, const TensorView&, const TensorView&,
+                                           const Context&) noexcept;
+
+// The two forms differ in the names of two arguments and of one output.
+template <class Output>
+void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> compute, const char* indices_name,
+                   const char* rows_name, Tensor Output::*output_indices) {
+  module.def(
+      op,
+      [=](nb::handle indices, nb::handle values, nb::handle rows, nb::handle default_value, nb::handle t) {
+        KeepAlive keep;
+        const auto ids = [&](nb::handle object, std::string_view name) {
+          return ViewOf(object, {.op = op, .name = name, .literal = DType::kInt64}, keep);
+        };
+        Argument argument{.op = op, .name = "values", .attribute = "T", .stated = ParseDType(t, op, "T")};
+        const TensorView index_view = ids(indices, indices_name);
+        const TensorView value_view = ViewOf(values, argument, keep);
+        const TensorView rows_view = ids(rows, rows_name);
+        argument.name = "default_value";
+        argument.literal = value_view.dtype;
+        const TensorView default_view = ViewOf(default_value, argument, keep);
+        Output out = RunOperator(
+            false, [&](const Context& ctx) { return compute(index_view, value_view, rows_view, default_view, ctx); });
+        const Likeness like = LikenessOf(values);
+        return nb::make_tuple(
+            MakeOutput(std::move(out.*output_indices), like), MakeOutput(std::move(out.output_values), like),
+            MakeOutput(std::move(out.empty_row_indicator), like), MakeOutput(std::move(out.reverse_index_map), like));
+      },
+      nb::arg(indices_name).none(), "values"_a.none(), nb::arg(rows_name).none(), "default_value"_a.none(),
+      "T"_a.none());
+}
+
 }  // namespace
 
 void DefineSparseFillEmptyRows(nb::module_& module) {
+  DefineForward(module, "SparseFillEmptyRows", &SparseFillEmptyRows, "indices", "dense_shape",
+                &SparseFillEmptyRowsOutput::output_indices);
+  DefineForward(module, "RaggedFillEmptyRows", &RaggedFillEmptyRows, "value_rowids", "nrows",
+                &RaggedFillEmptyRowsOutput::output_value_rowids);
   DefineGrad(module, "SparseFillEmptyRowsGrad", &SparseFillEmptyRowsGrad);
   DefineGrad(module, "RaggedFillEmptyRowsGrad", &RaggedFillEmptyRowsGrad);
 }

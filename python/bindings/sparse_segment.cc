@@ -11,6 +11,18 @@ namespace {
 
 using namespace nb::literals;
 
+// Ids and sizes, of either index type.
+TensorView ViewOfIds(std::string_view op, std::string_view name, nb::handle object, std::string_view attribute,
+                     nb::handle stated, KeepAlive& keep) {
+  return ViewOf(object,
+                {.op = op,
+                 .name = name,
+                 .literal = DType::kInt32,
+                 .attribute = attribute,
+                 .stated = ParseDType(stated, op, attribute)},
+                keep);
+}
+
 // The inputs that all six gradients have.
 struct Inputs {
   Inputs(std::string_view op, std::string_view dim0_name, nb::handle grad_object, nb::handle indices_object,
@@ -19,24 +31,12 @@ struct Inputs {
             grad_object,
             {.op = op, .name = "grad", .integers = DType::kFloat32, .attribute = "T", .stated = ParseDType(t, op, "T")},
             keep)),
-        indices(Ids(op, "indices", indices_object, "Tidx", tidx)),
-        segment_ids(Ids(op, "segment_ids", segment_ids_object, "Tsegmentids", tsegmentids)),
+        indices(ViewOfIds(op, "indices", indices_object, "Tidx", tidx, keep)),
+        segment_ids(ViewOfIds(op, "segment_ids", segment_ids_object, "Tsegmentids", tsegmentids, keep)),
         dim0(ViewOf(dim0_object, {.op = op, .name = dim0_name, .literal = DType::kInt32}, keep)) {}
 
   KeepAlive keep;
   TensorView grad, indices, segment_ids, dim0;
-
- private:
-  TensorView Ids(std::string_view op, std::string_view name, nb::handle object, std::string_view attribute,
-                 nb::handle stated) {
-    return ViewOf(object,
-                  {.op = op,
-                   .name = name,
-                   .literal = DType::kInt32,
-                   .attribute = attribute,
-                   .stated = ParseDType(stated, op, attribute)},
-                  keep);
-  }
 };
 
 template <SegmentCombiner kCombiner>
@@ -70,9 +70,60 @@ void DefineCombiner(nb::module_& module, const char* v1, const char* v2) {
       "Tidx"_a.none(), "Tsegmentids"_a.none(), "fast"_a);
 }
 
+// The inputs that all six forwards have.
+struct ForwardInputs {
+  ForwardInputs(std::string_view op, nb::handle data_object, nb::handle indices_object, nb::handle segment_ids_object,
+                nb::handle t, nb::handle tidx, nb::handle tsegmentids)
+      : data(ViewOf(
+            data_object,
+            {.op = op, .name = "data", .integers = DType::kFloat32, .attribute = "T", .stated = ParseDType(t, op, "T")},
+            keep)),
+        indices(ViewOfIds(op, "indices", indices_object, "Tidx", tidx, keep)),
+        segment_ids(ViewOfIds(op, "segment_ids", segment_ids_object, "Tsegmentids", tsegmentids, keep)) {}
+
+  KeepAlive keep;
+  TensorView data, indices, segment_ids;
+};
+
+template <SegmentCombiner kCombiner>
+void DefineForward(nb::module_& module, const char* plain, const char* with_num_segments) {
+  module.def(
+      plain,
+      [plain](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle t, nb::handle tidx,
+              nb::handle tsegmentids) {
+        const ForwardInputs in(plain, data, indices, segment_ids, t, tidx, tsegmentids);
+        return MakeOutput(RunOperator(false,
+                                      [&](const Context& ctx) {
+                                        return SparseSegment(kCombiner, in.data, in.indices, in.segment_ids, ctx);
+                                      }),
+                          data);
+      },
+      "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "T"_a.none(), "Tidx"_a.none(),
+      "Tsegmentids"_a.none());
+  module.def(
+      with_num_segments,
+      [with_num_segments](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle num_segments,
+                          nb::handle t, nb::handle tidx, nb::handle tsegmentids, nb::handle tnumsegments) {
+        ForwardInputs in(with_num_segments, data, indices, segment_ids, t, tidx, tsegmentids);
+        const TensorView count =
+            ViewOfIds(with_num_segments, "num_segments", num_segments, "Tnumsegments", tnumsegments, in.keep);
+        return MakeOutput(RunOperator(false,
+                                      [&](const Context& ctx) {
+                                        return SparseSegmentWithNumSegments(kCombiner, in.data, in.indices,
+                                                                            in.segment_ids, count, ctx);
+                                      }),
+                          data);
+      },
+      "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_segments"_a.none(), "T"_a.none(),
+      "Tidx"_a.none(), "Tsegmentids"_a.none(), "Tnumsegments"_a.none());
+}
+
 }  // namespace
 
 void DefineSparseSegment(nb::module_& module) {
+  DefineForward<SegmentCombiner::kSum>(module, "SparseSegmentSum", "SparseSegmentSumWithNumSegments");
+  DefineForward<SegmentCombiner::kMean>(module, "SparseSegmentMean", "SparseSegmentMeanWithNumSegments");
+  DefineForward<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtN", "SparseSegmentSqrtNWithNumSegments");
   DefineCombiner<SegmentCombiner::kSum>(module, "SparseSegmentSumGrad", "SparseSegmentSumGradV2");
   DefineCombiner<SegmentCombiner::kMean>(module, "SparseSegmentMeanGrad", "SparseSegmentMeanGradV2");
   DefineCombiner<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtNGrad", "SparseSegmentSqrtNGradV2");

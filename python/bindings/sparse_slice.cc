@@ -29,9 +29,31 @@ nb::object Grad(nb::handle backprop_val_grad, nb::handle input_indices, nb::hand
       backprop_val_grad);
 }
 
+nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::handle start, nb::handle size,
+                 nb::handle t) {
+  constexpr std::string_view kOp = "SparseSlice";
+  KeepAlive keep;
+  const auto numbers = [&](nb::handle object, std::string_view name) {
+    return ViewOf(object, {.op = kOp, .name = name, .literal = DType::kInt64}, keep);
+  };
+  const TensorView index_view = numbers(indices, "indices");
+  const TensorView value_view =
+      ViewOf(values, {.op = kOp, .name = "values", .attribute = "T", .stated = ParseDType(t, kOp, "T")}, keep);
+  const TensorView dims = numbers(shape, "shape");
+  const TensorView begin = numbers(start, "start");
+  const TensorView extent = numbers(size, "size");
+  SparseSliceOutput out = RunOperator(
+      false, [&](const Context& ctx) { return SparseSlice(index_view, value_view, dims, begin, extent, ctx); });
+  const Likeness like = LikenessOf(values);
+  return nb::make_tuple(MakeOutput(std::move(out.output_indices), like), MakeOutput(std::move(out.output_values), like),
+                        MakeOutput(std::move(out.output_shape), like));
+}
+
 }  // namespace
 
 void DefineSparseSlice(nb::module_& module) {
+  module.def("SparseSlice", &Slice, "indices"_a.none(), "values"_a.none(), "shape"_a.none(), "start"_a.none(),
+             "size"_a.none(), "T"_a.none());
   module.def("SparseSliceGrad", &Grad, "backprop_val_grad"_a.none(), "input_indices"_a.none(), "input_start"_a.none(),
              "output_indices"_a.none(), "T"_a.none());
 }

@@ -100,6 +100,13 @@ nb::object WrapTensor(Tensor tensor) {
   return nb::cast(std::move(wrapped));
 }
 
+nb::object WrapTensor(const TensorView& view, nb::handle owner) {
+  PyTensor wrapped;
+  wrapped.view = view;
+  wrapped.keep.Add(nb::borrow(owner));
+  return nb::cast(std::move(wrapped));
+}
+
 void DefineTensor(nb::module_& module) {
   nb::class_<PyTensor> tensor(module, "Tensor", R"(An array of any TensorFlow dtype, also those that NumPy lacks.
 

@@ -20,6 +20,8 @@ const PyTensor* AsTensor(nb::handle object);
 
 // A raggrad.Tensor that takes over an operator's output.
 nb::object WrapTensor(Tensor tensor);
+// One that shows what `owner` keeps alive.
+nb::object WrapTensor(const TensorView& view, nb::handle owner);
 
 void DefineTensor(nb::module_& module);
 

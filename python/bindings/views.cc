@@ -113,12 +113,6 @@ TensorView ViewOfLiteral(nb::handle object, const Argument& argument, KeepAlive&
   return view;
 }
 
-bool IsLiteral(nb::handle object) {
-  PyObject* o = object.ptr();
-  return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || PyBytes_Check(o) || PyUnicode_Check(o) ||
-         PyList_Check(o) || PyTuple_Check(o) || PyObject_TypeCheck(o, &PyRange_Type);
-}
-
 nb::object NumpyFrom(nb::handle object) {
   nb::object array = nb::steal(PyArray_FromAny(object.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) throw nb::python_error();
@@ -126,7 +120,6 @@ nb::object NumpyFrom(nb::handle object) {
 }
 
 TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& keep) {
-  // NumPy's scalars come first: some of them are Python numbers too, and they are as strict as arrays.
   if (PyArray_IsScalar(object.ptr(), Generic)) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
   if (IsLiteral(object)) return ViewOfLiteral(object, argument, keep);
   const Kind kind = KindOf(object);
@@ -151,11 +144,19 @@ Kind FindKind(nb::handle type) {
 
 }  // namespace
 
+bool IsLiteral(nb::handle object) {
+  PyObject* o = object.ptr();
+  if (PyArray_IsScalar(o, Generic)) return false;  // some of NumPy's are Python numbers too, and as strict as arrays
+  return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || PyBytes_Check(o) || PyUnicode_Check(o) ||
+         PyList_Check(o) || PyTuple_Check(o) || PyObject_TypeCheck(o, &PyRange_Type);
+}
+
 std::string TypeName(nb::handle object) { return nb::str(nb::handle(Py_TYPE(object.ptr())).attr("__name__")).c_str(); }
 
 std::string Argument::Name() const {
-  if (element < 0) return std::string(name);
-  return std::string(name) + "[" + std::to_string(element) + "].values";
+  const auto item = [](int64_t i) { return "[" + std::to_string(i) + "]"; };
+  if (element < 0) return std::string(name) + (level < 0 ? "" : item(level));
+  return std::string(name) + item(element) + (level < 0 ? ".values" : ".nested_splits" + item(level));
 }
 
 Kind KindOf(nb::handle object) {

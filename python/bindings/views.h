@@ -30,8 +30,9 @@ struct Argument {
   std::string_view attribute = {};  // the attribute that states the dtype
   DType stated = DType::kInvalid;   // what it states; unset: it was not given
   int64_t element = -1;             // which element of a variant array
+  int64_t level = -1;               // which of its splits, or which item of a list
 
-  // "indices", "encoded_ragged_grad[3].values"
+  // "indices", "rt_nested_splits[1]", "encoded_ragged_grad[3].values", "encoded_ragged[3].nested_splits[1]"
   std::string Name() const;
   DType LiteralDType() const { return stated != DType::kInvalid ? stated : literal; }
 };
@@ -64,6 +65,9 @@ class KeepAlive {
   std::forward_list<std::unique_ptr<String[]>> strings_;
   std::forward_list<std::unique_ptr<std::byte[]>> bytes_;
 };
+
+// Python numbers, bytes, str and lists: what takes the dtype that the argument asks for.
+bool IsLiteral(nb::handle object);
 
 // How Python names the type of an object.
 std::string TypeName(nb::handle object);

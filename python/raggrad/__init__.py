@@ -11,8 +11,9 @@ array([[1., 2.],
        [2., 3.]], dtype=float32)
 """
 
-from . import errors, raw_ops
+from . import batching, errors, ops, optimizers, raw_ops
 from ._core import (
+    SegmentPlan,
     Tensor,
     get_memory_limit,
     get_memory_pool,
@@ -22,20 +23,26 @@ from ._core import (
     set_num_threads,
 )
 from ._core import version as _version
+from .indexed_slices import IndexedSlices
 from .ragged import Ragged, VariantArray
 from .settings import accumulation
 
 __version__ = _version()
 
 __all__ = [
+    "IndexedSlices",
     "Ragged",
+    "SegmentPlan",
     "Tensor",
     "VariantArray",
     "accumulation",
+    "batching",
     "errors",
     "get_memory_limit",
     "get_memory_pool",
     "get_num_threads",
+    "ops",
+    "optimizers",
     "raw_ops",
     "set_memory_limit",
     "set_memory_pool",

@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn
 
 from . import __version__, conformance, doctor
+from .bench import cli as bench
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,6 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("paths", nargs="+", metavar="DIR", help="a directory, searched for .jsonl files, or a file")
     run.add_argument("--skip-unknown", action="store_true", help="leave out cases of operators that raggrad lacks")
+    bench.add_arguments(commands.add_parser("bench", help="time it, and other libraries beside it"))
     return parser
 
 
@@ -36,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "conformance":
         return conformance.run_files(options.paths, options.skip_unknown)
+    if options.command == "bench":
+        return bench.run(options)
     lines, healthy = doctor.report()
     print("\n".join(lines))
     return 0 if healthy else 1

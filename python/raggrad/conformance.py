@@ -2,14 +2,17 @@
 
 A golden file has one JSON object per line:
 
-    {"name": ..., "op": ..., "attrs": {...}, "inputs": {name: TENSOR or VARIANT},
-     "outputs": {name: TENSOR} or "error": {"code": ..., "message": ...}, "note": ...}
+    {"name": ..., "op": ..., "attrs": {...}, "inputs": {name: VALUE},
+     "outputs": {name: VALUE} or "error": {"code": ..., "message": ...}, "note": ...}
 
+    VALUE    TENSOR, VARIANT or a list of TENSOR
     TENSOR   {"dtype": "float32", "shape": [2], "data": base64 of little-endian elements; of strings a list of such}
     VARIANT  {"dtype": "variant", "shape": [...], "elements": [RAGGED or null, ...]}
     RAGGED   {"nested_splits": [TENSOR, ...], "values": TENSOR}
 
 Cases that crash TensorFlow carry a field "tf" that says how, and the code a sane library answers with, "OK" included.
+
+Lines of the batching operators are scenarios of several calls; scenarios.py says what they look like.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from . import raw_ops
+from . import raw_ops, scenarios
 from ._core import Tensor, get_memory_limit, set_memory_limit
 from .errors import OpError
-from .ragged import Ragged, VariantArray
+from .ragged import Ragged, VariantArray, variant_parts
 
 # Cases that expect the memory to run out ask for more than this, and no other case does.
 _SMALL_MEMORY = 8 << 30
@@ -38,7 +41,15 @@ _SMALL_MEMORY = 8 << 30
 _ONLY_HERE = {"SparseSliceGrad": ("qint8", "quint8", "qint32")}
 
 # The names of single outputs that are not called "output".
-_OUTPUT_NAMES = {"SparseSliceGrad": "val_grad", "RaggedTensorToVariantGradient": "dense_values_grad"}
+_OUTPUT_NAMES = {
+    "RaggedTensorToVariant": "encoded_ragged",
+    "RaggedTensorToVariantGradient": "dense_values_grad",
+    "SparseSliceGrad": "val_grad",
+}
+
+
+# Dtypes that recorders call by another name.
+_SHORT_NAMES = {"float16": "half"}
 
 
 class BrokenFile(Exception):
@@ -99,14 +110,34 @@ def _compare_code(expected: str, got: dict[str, Any]) -> str | None:
 def _compare_outputs(expected: dict[str, Any], got: dict[str, Any]) -> str | None:
     if list(expected) != list(got):
         return f"expected the outputs {list(expected)}, got {list(got)}"
-    for name, want in expected.items():
-        have = got[name]
+    wanted, given = dict(_tensors(expected)), dict(_tensors(got))
+    if list(wanted) != list(given):
+        return f"expected the tensors {list(wanted)}, got {list(given)}"
+    for name, want in wanted.items():
+        have = given[name]
         for what in ("dtype", "shape"):
-            if want[what] != have[what]:
+            if _SHORT_NAMES.get(str(want[what]), want[what]) != have[what]:
                 return f"{name}: expected {what} {want[what]}, got {have[what]}"
         if want["data"] != have["data"] and (difference := _first_difference(want, have)):
             return f"{name}: {difference}"
     return None
+
+
+def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tensors in a dict of outputs, in a list, in the elements of a variant, each with its path."""
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _tensors(item, f"{name}[{i}]")
+    elif value is None:
+        yield name, {"dtype": "missing", "shape": [], "data": ""}
+    elif value.get("dtype") == "variant":
+        yield name, {"dtype": "variant", "shape": value["shape"], "data": ""}
+        yield from _tensors(value["elements"], f"{name}.elements")
+    elif "data" in value:
+        yield name, value
+    else:
+        for key, item in value.items():
+            yield from _tensors(item, f"{name}.{key}" if name else key)
 
 
 def _first_difference(want: dict[str, Any], have: dict[str, Any]) -> str | None:
@@ -157,7 +188,15 @@ def _decode(value: Any) -> Any:
     return Tensor(array, value["dtype"]) if value["dtype"][0] == "q" else array
 
 
-def _encode(value: Any) -> dict[str, Any]:
+def _encode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
+    if isinstance(value, VariantArray):
+        elements, shape = variant_parts(value, "")
+        encoded = [None if elements[i] is None else _encode(elements[i]) for i in range(len(elements))]
+        return {"dtype": "variant", "shape": list(shape), "elements": encoded}
+    if isinstance(value, Ragged):
+        return {"nested_splits": _encode(value.nested_splits), "values": _encode(value.values)}
     array = value.numpy() if isinstance(value, Tensor) else value
     dtype = value.dtype if isinstance(value, Tensor) else Tensor(value).dtype
     if dtype == "string":
@@ -188,6 +227,8 @@ def read_cases(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _case_problem(case: Any) -> str | None:
     if not isinstance(case, dict):
         return "a case is a JSON object"
+    if scenarios.is_scenario(case):
+        return None if isinstance(case.get("name"), str) else "a scenario needs a name"
     for key, kind in (("name", str), ("op", str), ("attrs", dict), ("inputs", dict)):
         if not isinstance(case.get(key), kind):
             return f"a case needs a field {key!r} ({kind.__name__})"
@@ -258,11 +299,17 @@ def _run_all(files: list[Path]) -> tuple[int, list[str], Counter[str]]:
         for i, file in enumerate(files):
             progress.show(sum(sizes[:i]), file.name)
             for number, case in read_cases(file):
-                if not has_operator(case["op"]):
+                scenario = scenarios.is_scenario(case)
+                if scenario and not scenarios.is_playable(case):
+                    continue
+                if not scenario and not has_operator(case["op"]):
                     unknown[case["op"]] += 1
                     continue
                 try:
-                    difference = compare(case, run_case(case))
+                    if scenario:
+                        difference = scenarios.play(case, (_decode, _encode), _compare_outputs)
+                    else:
+                        difference = compare(case, run_case(case))
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise BrokenFile(f"{file}:{number}: {type(error).__name__}: {error}") from None
                 if difference is None:

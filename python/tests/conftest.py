@@ -21,8 +21,14 @@ RAGGED_TYPES = [*NUMBERS, "bool", "string", *QUANTIZED]
 SMALL_TYPES = ["float8_e4m3fn", "float8_e5m2", "int4", "uint4"]
 
 SEGMENT_GRADS = [f"SparseSegment{c}Grad{v}" for c in ("Sum", "Mean", "SqrtN") for v in ("", "V2")]
+SEGMENT_FORWARDS = [f"SparseSegment{c}{n}" for c in ("Sum", "Mean", "SqrtN") for n in ("", "WithNumSegments")]
+FILLS = ["SparseFillEmptyRows", "RaggedFillEmptyRows"]
 FILL_GRADS = ["SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad"]
-OPERATORS = [*SEGMENT_GRADS, *FILL_GRADS, "SparseSliceGrad", "RaggedTensorToVariantGradient"]
+BATCHING = ["Batch", "Unbatch", "UnbatchGrad"]  # those that wait: test_batching*.py
+VARIANTS = ["RaggedTensorToVariant", "RaggedTensorFromVariant", "RaggedTensorToVariantGradient"]
+OPERATORS = [
+    *SEGMENT_FORWARDS, *SEGMENT_GRADS, *FILLS, *FILL_GRADS, "SparseSlice", "SparseSliceGrad", *VARIANTS,
+]  # fmt: skip
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -100,13 +100,13 @@ def test_a_wrong_result_fails(tmp_path: Path) -> None:
 
 def test_unknown_operators(tmp_path: Path) -> None:
     known = GOOD.read_text().splitlines()[0]
-    unknown = [json.dumps({**json.loads(known), "op": op}) for op in ("NoSuchOp", "Batch", "NoSuchOp", "errors")]
+    unknown = [json.dumps({**json.loads(known), "op": op}) for op in ("NoSuchOp", "Tensor", "NoSuchOp", "errors")]
     (tmp_path / "a.jsonl").write_text("\n".join([known, *unknown]))
     result = run("conformance", tmp_path)
     assert result.returncode == 1
     assert result.stdout.splitlines() == [
-        "Batch: unknown operator, 1 cases failed",
         "NoSuchOp: unknown operator, 2 cases failed",
+        "Tensor: unknown operator, 1 cases failed",
         "errors: unknown operator, 1 cases failed",
         "1 passed, 4 failed",
     ]

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import raggrad
-from conftest import OPERATORS, SMALL_TYPES, values_of
+from conftest import OPERATORS, SEGMENT_FORWARDS, SMALL_TYPES, values_of
 from raggrad import Ragged, errors, raw_ops
 
 NATURAL = {
@@ -56,13 +56,28 @@ def test_internal_is_tensorflows_code() -> None:
 
 
 def bad_dtype_call(op: str, values: np.ndarray) -> None:
-    if op.startswith("SparseSegment"):
+    if op in SEGMENT_FORWARDS:
+        count = {"num_segments": 1} if op.endswith("WithNumSegments") else {}
+        getattr(raw_ops, op)(data=values, indices=[0], segment_ids=[0], **count)
+    elif op.startswith("SparseSegment"):
         dim0 = "dense_output_dim0" if op.endswith("V2") else "output_dim0"
         getattr(raw_ops, op)(grad=values, indices=[0], segment_ids=[0], **{dim0: 1})
     elif op.endswith("FillEmptyRowsGrad"):
         getattr(raw_ops, op)(reverse_index_map=[0], grad_values=values)
+    elif op == "SparseFillEmptyRows":
+        raw_ops.SparseFillEmptyRows(indices=[[0]], values=values, dense_shape=[1], default_value=values[0])
+    elif op == "RaggedFillEmptyRows":
+        raw_ops.RaggedFillEmptyRows(value_rowids=[0], values=values, nrows=1, default_value=values[0])
+    elif op == "SparseSlice":
+        raw_ops.SparseSlice(indices=[[0]], values=values, shape=[1], start=[0], size=[1])
     elif op == "SparseSliceGrad":
         raw_ops.SparseSliceGrad(backprop_val_grad=values, input_indices=[[0]], input_start=[0], output_indices=[[0]])
+    elif op == "RaggedTensorToVariant":
+        raw_ops.RaggedTensorToVariant(rt_nested_splits=[[0, 1]], rt_dense_values=values, batched_input=True)
+    elif op == "RaggedTensorFromVariant":
+        raw_ops.RaggedTensorFromVariant(
+            encoded_ragged=[Ragged([], values)], input_ragged_rank=0, output_ragged_rank=1, Tvalues=values.dtype
+        )
     else:
         raw_ops.RaggedTensorToVariantGradient(
             encoded_ragged_grad=[Ragged([], values)], row_splits=[0, 1], dense_values_shape=[1], Tvalues=values.dtype

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import raggrad
 from conftest import (
+    BATCHING,
     FILL_GRADS,
     FLOATS,
     NUMBERS,
@@ -31,7 +32,8 @@ SEGMENTS = np.array([2, 2, 0, 2, 2], np.int64)  # once and four times: numbers w
 
 
 MODULES = ["raggrad", *(f"raggrad.{m.name}" for m in pkgutil.iter_modules(raggrad.__path__) if m.name != "__main__")]
-MODULES += [f"raggrad.raw_ops.{m.name}" for m in pkgutil.iter_modules(raw_ops.__path__)]
+for package in (raw_ops, raggrad.ops, raggrad.ragged):
+    MODULES += [f"{package.__name__}.{m.name}" for m in pkgutil.iter_modules(package.__path__)]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -42,7 +44,7 @@ def test_doctests(module: str) -> None:
 
 def test_all_operators_are_there_with_a_doctest_each() -> None:
     functions = [name for name in raw_ops.__all__ if inspect.isfunction(getattr(raw_ops, name))]
-    assert sorted(functions) == sorted(OPERATORS)
+    assert sorted(functions) == sorted([*OPERATORS, *BATCHING])
     for name in functions:
         function = getattr(raw_ops, name)
         assert f"raw_ops.{name}(" in function.__doc__

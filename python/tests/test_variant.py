@@ -1,11 +1,14 @@
-"""Ragged, VariantArray, and variants as inputs."""
+"""VariantArray, and the operators on variants."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import raggrad
-from raggrad import Ragged, VariantArray
+from conftest import QUANTIZED, RAGGED_TYPES, same_bits, values_of
+from raggrad import Ragged, Tensor, VariantArray, raw_ops
 from raggrad.errors import InvalidArgumentError
 
 
@@ -20,31 +23,6 @@ def gradient(variant: object, rows: int, splits: object = None) -> np.ndarray:
 
 def one(*values: float) -> Ragged:
     return Ragged([], np.float32(values))
-
-
-def test_ragged() -> None:
-    splits, values = np.array([0, 1, 3]), np.arange(3)
-    ragged = Ragged([splits], values)
-    assert ragged.nested_splits[0] is splits
-    assert ragged.values is values
-    assert ragged.ragged_rank == 1
-    assert Ragged((), values).ragged_rank == 0
-    assert repr(ragged) == "Ragged(nested_splits=[[0, 1, 3]:int64], values=[0, 1, 2]:int64)"
-    assert "..." in repr(Ragged([], np.zeros(100)))
-
-
-@pytest.mark.parametrize(
-    ("splits", "values", "text"),
-    [
-        (np.array([0, 1]), [1.0], "nested_splits: expected a list with one array of splits"),
-        ([0, 1], [1.0], r"nested_splits\[0\]: expected an array of row splits, got 0"),
-        ([None], [1.0], r"nested_splits\[0\]"),
-        ([], None, "values: expected an array, got None"),
-    ],
-)
-def test_bad_ragged(splits: object, values: object, text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=text):
-        Ragged(splits, values)
 
 
 def test_variant_array_of_rank_one() -> None:
@@ -85,13 +63,6 @@ def test_scalar_variant_array() -> None:
         with pytest.raises(TypeError, match="no length"):
             len(array)
     assert VariantArray(None)[()] is None
-    assert repr(VariantArray(None)) == "VariantArray(None, shape=())"
-
-
-def test_repr_of_variant_arrays() -> None:
-    text = "VariantArray([Ragged(nested_splits=[], values=[1.]:float32), None], shape=(2,))"
-    assert repr(VariantArray([one(1), None])) == text
-    assert "... 94 more" in repr(VariantArray([None] * 100))
 
 
 @pytest.mark.parametrize(
@@ -157,3 +128,113 @@ def test_many_elements() -> None:
     expected = np.concatenate(arrays)
     got = gradient([Ragged([], a) for a in arrays], len(expected))
     assert got.tobytes() == expected.tobytes()
+
+
+def pieces_of(splits: list[object], values: object, batched: bool = True, **attributes: object) -> VariantArray:
+    return raw_ops.RaggedTensorToVariant(
+        rt_nested_splits=splits, rt_dense_values=values, batched_input=batched, **attributes
+    )
+
+
+def joined(variant: object, output_rank: int, dtype: str, **attributes: object) -> Any:
+    arguments = {"input_ragged_rank": -1, "output_ragged_rank": output_rank, "Tvalues": dtype} | attributes
+    return raw_ops.RaggedTensorFromVariant(encoded_ragged=variant, **arguments)
+
+
+@pytest.mark.parametrize("splits_dtype", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", RAGGED_TYPES)
+def test_there_and_back(dtype: str, splits_dtype: str) -> None:
+    values = values_of(dtype, 4)
+    given = Tensor(values, dtype) if dtype in QUANTIZED else values
+    outer, inner = np.array([0, 2, 3], splits_dtype), np.array([0, 1, 1, 4], splits_dtype)
+    pieces = pieces_of([outer, inner], given)
+    assert pieces.shape == (2,)
+    own = [Tensor(piece.nested_splits[0]) for piece in pieces]
+    assert [splits.numpy().tolist() for splits in own] == [[0, 1, 1], [0, 3]]
+    assert all(splits.dtype == splits_dtype for splits in own)
+    for piece, part in zip(pieces, (values[:1], values[1:]), strict=True):
+        assert Tensor(piece.values).dtype == dtype
+        assert same_bits(Tensor(piece.values).numpy(), part)
+        assert isinstance(piece.values, Tensor if dtype in QUANTIZED else np.ndarray)
+    for variant in (pieces, list(pieces), VariantArray(list(pieces))):
+        back = joined(variant, 2, dtype, Tsplits=splits_dtype)
+        assert isinstance(back.output_nested_splits, list)
+        assert same_bits(back.output_nested_splits[0], outer)
+        assert same_bits(back.output_nested_splits[1], inner)
+        assert same_bits(Tensor(back.output_dense_values).numpy(), values)
+        gradient_of = raw_ops.RaggedTensorToVariantGradient(
+            encoded_ragged_grad=variant, row_splits=outer, dense_values_shape=[4], Tvalues=dtype
+        )
+        assert same_bits(Tensor(gradient_of).numpy(), values)
+
+
+def test_pieces_share_one_copy_of_the_values() -> None:
+    values = np.arange(6.0)
+    pieces = pieces_of([[0, 2, 2, 6]], values)
+    first = pieces[0].values
+    assert first.ctypes.data + 16 == pieces[2].values.ctypes.data
+    assert not np.shares_memory(first, values)
+    values[:] = 0
+    assert first.tolist() == [0, 1]
+    first[1] = 7  # views of the same memory, whenever they are made
+    assert pieces[0].values.tolist() == [0, 7]
+    del pieces
+    assert first.tolist() == [0, 7]
+
+
+def test_a_scalar_variant() -> None:
+    whole = pieces_of([[0, 2, 3]], [1, 2, 3], batched=False)
+    assert whole.shape == ()
+    assert whole[()].to_lists() == [[1, 2], [3]]
+    back = joined(whole, 1, "int32")
+    assert back.output_nested_splits[0].tolist() == [0, 2, 3]
+    assert pieces_of([], [[1.0, 2.0], [3.0, 4.0]])[1].values.tolist() == [3, 4]
+    stacked = joined(pieces_of([], [[1.0, 2.0], [3.0, 4.0]]), 0, "float32")
+    assert stacked.output_dense_values.tolist() == [[1, 2], [3, 4]]
+    assert pieces_of([[0]], np.zeros((0, 3))).shape == (0,)
+
+
+def test_literals_and_attributes() -> None:
+    mixed = pieces_of([np.int32([0, 2]), [0, 1, 3]], [1.0, 2, 3], Tvalues="float32", Tsplits="int32")
+    assert mixed[0].nested_splits[0].dtype == np.int32
+    assert pieces_of([[0, 1], [0, 1]], [1])[0].nested_splits[0].dtype == np.int64
+    with pytest.raises(InvalidArgumentError, match=r"Tsplits says int32 but rt_nested_splits\[0\] has dtype int64"):
+        pieces_of([np.array([0, 1])], [1], Tsplits="int32")
+    with pytest.raises(InvalidArgumentError, match="Tvalues says float32 but rt_dense_values has dtype float64"):
+        pieces_of([[0, 1]], np.zeros(1), Tvalues="float32")
+    with pytest.raises(InvalidArgumentError, match=r"rt_nested_splits: expected a list .* got ndarray"):
+        pieces_of(np.array([0, 1]), [1])
+    with pytest.raises(InvalidArgumentError, match=r"rt_nested_splits\[1\]: expected that of .* got int32"):
+        pieces_of([np.array([0, 1]), np.int32([0, 1])], [1])
+    literal = joined([Ragged([[0, 1]], [1.5])], 2, "float64", Tsplits="int32")
+    assert literal.output_nested_splits[1].dtype == np.int32
+    assert literal.output_dense_values.dtype == np.float64
+    with pytest.raises(InvalidArgumentError, match="Tvalues: expected a dtype, got None"):
+        joined([Ragged([], [1.5])], 1, None)
+    with pytest.raises(InvalidArgumentError, match=r"encoded_ragged\[0\].nested_splits\[0\]: expected int64, got text"):
+        joined([Ragged([["x"]], [1.5])], 2, "float32")
+
+
+def test_errors_of_from_variant() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"element at index 1 doesn't hold .*\[encoded_ragged\[1\] is"):
+        joined([one(1), None], 1, "float32")
+    with pytest.raises(InvalidArgumentError, match=r"expected a raggrad\.VariantArray"):
+        joined(np.zeros(2), 1, "float32")
+    with pytest.raises(InvalidArgumentError, match="Expected values Tensor dtype: double, found: float"):
+        joined([one(1)], 1, "float64")
+    with pytest.raises(InvalidArgumentError, match=r"\(2,\) does not hold|does not fit"):
+        joined(VariantArray([one(1)], (2,)), 1, "float32")
+
+
+def test_many_pieces() -> None:
+    splits = np.arange(0, 100_001)
+    values = np.arange(200_000, dtype=np.int32).reshape(-1, 2)
+    pieces = pieces_of([splits], values)
+    assert len(pieces) == 100_000
+    assert pieces[99_999].values.tolist() == [[199_998, 199_999]]
+    assert pieces[-1].values.tolist() == pieces[99_999].values.tolist()
+    with pytest.raises(IndexError):
+        pieces[100_000]
+    back = joined(pieces, 1, "int32")
+    assert same_bits(back.output_dense_values, values)
+    assert same_bits(back.output_nested_splits[0], splits)

@@ -25,6 +25,7 @@ is_there() {
   case $1 in
     clang) command -v clang++ >/dev/null ;;
     g++) command -v "${CXX:-c++}" >/dev/null ;;
+    libbenchmark-dev) has_header benchmark/benchmark.h ;;
     libclang-rt-dev) links_fuzzers ;;
     libgmock-dev) has_header gmock/gmock.h ;;
     libgtest-dev) has_header gtest/gtest.h ;;

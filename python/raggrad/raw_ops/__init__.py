@@ -11,30 +11,69 @@ as raggrad.Tensor. Attributes that the inputs imply (T, Tidx, ...) may be given 
 ignored.
 """
 
-from .fill_empty_rows import FillEmptyRowsGradOutput, RaggedFillEmptyRowsGrad, SparseFillEmptyRowsGrad
-from .ragged_variant import RaggedTensorToVariantGradient
+from .batching import Batch, BatchOutput, Unbatch, UnbatchGrad
+from .fill_empty_rows import (
+    FillEmptyRowsGradOutput,
+    RaggedFillEmptyRows,
+    RaggedFillEmptyRowsGrad,
+    RaggedFillEmptyRowsOutput,
+    SparseFillEmptyRows,
+    SparseFillEmptyRowsGrad,
+    SparseFillEmptyRowsOutput,
+)
+from .ragged_variant import (
+    RaggedTensorFromVariant,
+    RaggedTensorFromVariantOutput,
+    RaggedTensorToVariant,
+    RaggedTensorToVariantGradient,
+)
 from .sparse_segment import (
     SparseSegmentGradV2Output,
+    SparseSegmentMean,
     SparseSegmentMeanGrad,
     SparseSegmentMeanGradV2,
+    SparseSegmentMeanWithNumSegments,
+    SparseSegmentSqrtN,
     SparseSegmentSqrtNGrad,
     SparseSegmentSqrtNGradV2,
+    SparseSegmentSqrtNWithNumSegments,
+    SparseSegmentSum,
     SparseSegmentSumGrad,
     SparseSegmentSumGradV2,
+    SparseSegmentSumWithNumSegments,
 )
-from .sparse_slice import SparseSliceGrad
+from .sparse_slice import SparseSlice, SparseSliceGrad, SparseSliceOutput
 
 __all__ = [
+    "Batch",
+    "BatchOutput",
     "FillEmptyRowsGradOutput",
+    "RaggedFillEmptyRows",
     "RaggedFillEmptyRowsGrad",
+    "RaggedFillEmptyRowsOutput",
+    "RaggedTensorFromVariant",
+    "RaggedTensorFromVariantOutput",
+    "RaggedTensorToVariant",
     "RaggedTensorToVariantGradient",
+    "SparseFillEmptyRows",
     "SparseFillEmptyRowsGrad",
+    "SparseFillEmptyRowsOutput",
     "SparseSegmentGradV2Output",
+    "SparseSegmentMean",
     "SparseSegmentMeanGrad",
     "SparseSegmentMeanGradV2",
+    "SparseSegmentMeanWithNumSegments",
+    "SparseSegmentSqrtN",
     "SparseSegmentSqrtNGrad",
     "SparseSegmentSqrtNGradV2",
+    "SparseSegmentSqrtNWithNumSegments",
+    "SparseSegmentSum",
     "SparseSegmentSumGrad",
     "SparseSegmentSumGradV2",
+    "SparseSegmentSumWithNumSegments",
+    "SparseSlice",
     "SparseSliceGrad",
+    "SparseSliceOutput",
+    "Unbatch",
+    "UnbatchGrad",
 ]

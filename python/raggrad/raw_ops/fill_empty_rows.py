@@ -11,9 +11,76 @@ _fast = fast_accumulation.get
 _tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
 
 
+class SparseFillEmptyRowsOutput(NamedTuple):
+    output_indices: Any
+    output_values: Any
+    empty_row_indicator: Any
+    reverse_index_map: Any
+
+
+class RaggedFillEmptyRowsOutput(NamedTuple):
+    output_value_rowids: Any
+    output_values: Any
+    empty_row_indicator: Any
+    reverse_index_map: Any
+
+
 class FillEmptyRowsGradOutput(NamedTuple):
     d_values: Any
     d_default_value: Any
+
+
+def SparseFillEmptyRows(
+    *, indices: Any, values: Any, dense_shape: Any, default_value: Any, T: Any = None, name: str | None = None
+) -> SparseFillEmptyRowsOutput:
+    """Orders the entries of a sparse array by row, and gives every row without entries one with the default value.
+
+    Args:
+      indices: [n, d], int64. Only column 0, the row, is looked at.
+      values: [n], half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool or strings.
+      dense_shape: [d], int64. Only dense_shape[0], the number of rows, is looked at.
+      default_value: scalar of the dtype of values.
+
+    Returns:
+      output_indices: [n_full, d]; those of the entries made are (row, 0, 0, ...).
+      output_values: [n_full].
+      empty_row_indicator: [dense_shape[0]], bool: which rows had no entries.
+      reverse_index_map: [n], int64: where each entry is in the output.
+
+    >>> from raggrad import raw_ops
+    >>> r = raw_ops.SparseFillEmptyRows(
+    ...     indices=[[2, 7], [0, 5]], values=[1.5, 2.5], dense_shape=[4, 9], default_value=0.0)
+    >>> r.output_indices.tolist(), r.output_values.tolist()
+    ([[0, 5], [1, 0], [2, 7], [3, 0]], [2.5, 0.0, 1.5, 0.0])
+    >>> print(r.empty_row_indicator, r.reverse_index_map)
+    [False  True False  True] [2 0]
+    """
+    outputs = _core.SparseFillEmptyRows(indices, values, dense_shape, default_value, T)
+    return _tuple(SparseFillEmptyRowsOutput, outputs)
+
+
+def RaggedFillEmptyRows(
+    *, value_rowids: Any, values: Any, nrows: Any, default_value: Any, T: Any = None, name: str | None = None
+) -> RaggedFillEmptyRowsOutput:
+    """Gives every row of a ragged array that has no values one: the default value.
+
+    Args:
+      value_rowids: [n], int64: the row of each value.
+      values: [n], as for SparseFillEmptyRows.
+      nrows: int64 scalar.
+      default_value: scalar of the dtype of values.
+
+    Returns:
+      output_value_rowids: [n_full]; but [0, 1] if nrows is 0, as TensorFlow has it.
+      output_values, empty_row_indicator, reverse_index_map: as of SparseFillEmptyRows.
+
+    >>> from raggrad import raw_ops
+    >>> r = raw_ops.RaggedFillEmptyRows(value_rowids=[0, 0, 2], values=[5, 6, 7], nrows=4, default_value=-1)
+    >>> print(r.output_value_rowids, r.output_values)
+    [0 0 1 2 3] [ 5  6 -1  7 -1]
+    """
+    outputs = _core.RaggedFillEmptyRows(value_rowids, values, nrows, default_value, T)
+    return _tuple(RaggedFillEmptyRowsOutput, outputs)
 
 
 def SparseFillEmptyRowsGrad(

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _core
+
+_tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
+
+
+class SparseSliceOutput(NamedTuple):
+    output_indices: Any
+    output_values: Any
+    output_shape: Any
+
+
+def SparseSlice(
+    *, indices: Any, values: Any, shape: Any, start: Any, size: Any, T: Any = None, name: str | None = None
+) -> SparseSliceOutput:
+    """Keeps the entries with start <= index < start + size in every column, in their order.
+
+    Args:
+      indices: [n, d], int64, in any order.
+      values: [n], half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool or strings.
+      shape, start, size: [d], int64: the shape of the sparse array, and the box.
+
+    Returns:
+      output_indices: [m, d], moved by -start.
+      output_values: [m].
+      output_shape: [d]: size, as far as it lies within shape.
+
+    >>> from raggrad import raw_ops
+    >>> r = raw_ops.SparseSlice(
+    ...     indices=[[0, 1], [2, 3]], values=[1.5, 2.5], shape=[4, 5], start=[1, 2], size=[2, 9])
+    >>> r.output_indices.tolist(), r.output_values.tolist(), r.output_shape.tolist()
+    ([[1, 1]], [2.5], [2, 3])
+    """
+    return _tuple(SparseSliceOutput, _core.SparseSlice(indices, values, shape, start, size, T))
 
 
 def SparseSliceGrad(

@@ -1,4 +1,4 @@
-"""Ragged tensors, and arrays of them: what TensorFlow keeps in variant tensors."""
+"""VariantArray: an array of Ragged."""
 
 from __future__ import annotations
 
@@ -6,51 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from .errors import InvalidArgumentError
-
-
-class Ragged:
-    """A ragged tensor: row splits, outermost first, over dense values.
-
-    Splits and values are arrays of any kind an operator takes; they are kept as they are. No splits at all make a
-    dense tensor.
-
-    >>> Ragged([[0, 2, 2, 3]], [1.0, 2.0, 3.0])
-    Ragged(nested_splits=[[0, 2, 2, 3]], values=[1.0, 2.0, 3.0])
-    """
-
-    __slots__ = ("nested_splits", "values")
-
-    nested_splits: list[Any]
-    values: Any
-
-    def __init__(self, nested_splits: Sequence[Any], values: Any) -> None:
-        if not isinstance(nested_splits, (list, tuple)):
-            raise InvalidArgumentError(
-                "Ragged: nested_splits: expected a list with one array of splits per ragged level, "
-                f"got {type(nested_splits).__name__}"
-            )
-        for level, splits in enumerate(nested_splits):
-            if splits is None or isinstance(splits, (int, float, str, bytes)):
-                raise InvalidArgumentError(
-                    f"Ragged: nested_splits[{level}]: expected an array of row splits, got {splits!r}; "
-                    "nested_splits is a list of such arrays"
-                )
-        if values is None:
-            raise InvalidArgumentError("Ragged: values: expected an array, got None")
-        self.nested_splits = list(nested_splits)
-        self.values = values
-
-    @property
-    def ragged_rank(self) -> int:
-        """How many levels of splits there are."""
-        return len(self.nested_splits)
-
-    def __repr__(self) -> str:
-        splits = ", ".join(_text(s) for s in self.nested_splits)
-        return f"Ragged(nested_splits=[{splits}], values={_text(self.values)})"
+from ..errors import InvalidArgumentError
+from . import text
+from .tensor import Ragged
 
 
 class VariantArray:
@@ -80,6 +38,14 @@ class VariantArray:
         self._elements = flat
         self._shape = wanted
 
+    @classmethod
+    def of_pieces(cls, pieces: Any, shape: tuple[int, ...]) -> VariantArray:
+        """Around the elements that an operator made (_core.Pieces); they become Ragged when they are looked at."""
+        array = cls.__new__(cls)
+        array._elements = pieces
+        array._shape = shape
+        return array
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self._shape
@@ -102,21 +68,19 @@ class VariantArray:
         rest = self._shape[len(indices) :]
         if not rest:
             return self._elements[start]
-        return VariantArray(self._elements[start : start + count], rest)
+        return VariantArray([self._elements[i] for i in range(start, start + count)], rest)
 
     def __iter__(self) -> Iterator[Ragged | VariantArray | None]:
         return (self[i] for i in range(len(self)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return VariantArray, ([self._elements[i] for i in range(len(self._elements))], self._shape)
+
     def __repr__(self) -> str:
-        if not self._shape:
-            return f"VariantArray({self._elements[0]!r}, shape=())"
-        shown = [repr(element) for element in self._elements[:6]]
-        if len(self._elements) > len(shown):
-            shown.append(f"... {len(self._elements) - len(shown)} more")
-        return f"VariantArray([{', '.join(shown)}], shape={self._shape})"
+        return text.variant_array(self._elements, self._shape)
 
 
-def variant_parts(value: Any, what: str) -> tuple[list[Any], tuple[int, ...]]:
+def variant_parts(value: Any, what: str) -> tuple[Any, tuple[int, ...]]:
     """The elements, row-major, and the shape of a VariantArray or of what can stand for one."""
     if type(value) is list and value and not isinstance(value[0], (list, tuple)):
         return value, (len(value),)  # the usual case, without a copy
@@ -141,12 +105,3 @@ def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
         shape.append(size)
         level = list(level[0]) if len(level) == 1 else [leaf for item in level for leaf in item]
     return level, tuple(shape)
-
-
-def _text(array: Any) -> str:
-    """A short, one-line form of anything that can be an array."""
-    if isinstance(array, (list, tuple)):
-        return repr(list(array)) if len(array) <= 8 else f"[... {len(array)} items]"
-    data = np.asarray(array)
-    text = np.array2string(data, separator=", ", threshold=8, edgeitems=3).replace("\n", "")
-    return f"{' '.join(text.split())}:{getattr(array, 'dtype', data.dtype)}"

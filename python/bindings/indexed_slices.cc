@@ -1,0 +1,215 @@
+#include "raggrad/ops/sparse_segment/indexed_slices.h"
+
+#include <nanobind/stl/string_view.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "operators.h"
+#include "outputs.h"
+#include "runtime.h"
+#include "tables.h"
+#include "views.h"
+
+namespace raggrad::python {
+namespace {
+
+using namespace nb::literals;
+
+SegmentCombiner CombinerOf(std::string_view op, std::string_view name) {
+  if (name == "sum") return SegmentCombiner::kSum;
+  if (name == "mean") return SegmentCombiner::kMean;
+  if (name == "sqrtn") return SegmentCombiner::kSqrtN;
+  RaiseInvalid(op, ": no such combiner [combiner: expected \"sum\", \"mean\" or \"sqrtn\", got \"", name, "\"]");
+}
+
+// Operands of one call, read in the order they are given.
+struct Reader {
+  std::string_view op;
+  KeepAlive keep = {};
+
+  TensorView Values(std::string_view name, nb::handle object) {
+    return ViewOf(object, {.op = op, .name = name, .integers = DType::kFloat32}, keep);
+  }
+  TensorView Ids(std::string_view name, nb::handle object) {
+    return ViewOf(object, {.op = op, .name = name, .literal = DType::kInt32}, keep);
+  }
+  MutableTensorView Table(std::string_view name, nb::handle object) {
+    return TableOf(object, {.op = op, .name = name}, keep);
+  }
+  IndexedSlicesView Slices(nb::handle values, nb::handle indices, int64_t rows) {
+    return {Values("values", values), Ids("indices", indices), rows};
+  }
+
+  // What raggrad.optimizers hands over: a name, numbers, arrays.
+  RowUpdate Update(const nb::tuple& parts) {
+    const nb::str name(parts[0]);
+    const auto number = [&](size_t i) { return nb::cast<double>(parts[i]); };
+    if (name.equal(nb::str("sgd"))) return Sgd{number(1)};
+    if (name.equal(nb::str("adagrad"))) {
+      return Adagrad{.learning_rate = number(1), .epsilon = number(2), .accumulator = Table("accumulator", parts[3])};
+    }
+    return Adam{.learning_rate = number(1),
+                .beta1 = number(2),
+                .beta2 = number(3),
+                .epsilon = number(4),
+                .step = nb::cast<int64_t>(parts[5]),
+                .m = Table("m", parts[6]),
+                .v = Table("v", parts[7])};
+  }
+};
+
+// RunOperator for functions that give back nothing but a Status.
+template <class F>
+void RunUpdate(bool fast, const F& call) {
+  struct Done {};
+  RunOperator(fast, [&](const Context& ctx) -> Result<Done> {
+    if (Status s = call(ctx); !s.ok()) return s;
+    return Done{};
+  });
+}
+
+void DefinePlan(nb::module_& module) {
+  nb::class_<SegmentPlan>(
+      module, "SegmentPlan",
+      "Everything about indices and segment ids that gradients, forwards and updates need: checked, "
+      "sorted and counted once, for any number of calls.")
+      .def(
+          "__init__",
+          [](SegmentPlan* self, nb::handle indices, nb::handle segment_ids, int64_t num_rows, int64_t num_segments) {
+            Reader read{"SegmentPlan"};
+            const TensorView i = read.Ids("indices", indices);
+            const TensorView s = read.Ids("segment_ids", segment_ids);
+            new (self) SegmentPlan(RunOperator(false, [&](const Context& ctx) {
+              return SegmentPlan::Make(i, s, {num_rows, num_segments}, ctx);
+            }));
+          },
+          "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a, "num_segments"_a)
+      .def_prop_ro("num_ids", &SegmentPlan::num_ids)
+      .def_prop_ro("num_unique", &SegmentPlan::num_unique, "How many rows a gradient has.")
+      .def_prop_ro("num_rows", [](const SegmentPlan& plan) { return plan.sizes().rows; })
+      .def_prop_ro("num_segments", [](const SegmentPlan& plan) { return plan.sizes().segments; })
+      .def_prop_ro("ascending", &SegmentPlan::ascending, "Whether the segment ids are, as forwards need it.")
+      .def(
+          "check_made_from",
+          [](const SegmentPlan& plan, nb::handle indices, nb::handle segment_ids) {
+            Reader read{"SegmentPlan"};
+            const TensorView i = read.Ids("indices", indices);
+            const TensorView s = read.Ids("segment_ids", segment_ids);
+            RunUpdate(false, [&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
+          },
+          "indices"_a.none(), "segment_ids"_a.none(),
+          "Raises InvalidArgumentError, naming the first difference, if the plan was made from other ids.")
+      .def("__repr__", [](const SegmentPlan& plan) {
+        return nb::str("SegmentPlan({} ids, {} of {} rows, {} segments)")
+            .format(plan.num_ids(), plan.num_unique(), plan.sizes().rows, plan.sizes().segments);
+      });
+
+  module.def(
+      "segment_with_plan",
+      [](std::string_view combiner, nb::handle data, const SegmentPlan& plan) {
+        Reader read{"segment_*"};
+        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const TensorView values = read.Values("data", data);
+        return MakeOutput(
+            RunOperator(false, [&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }), data);
+      },
+      "combiner"_a, "data"_a.none(), "plan"_a);
+  module.def(
+      "segment_grad_with_plan",
+      [](std::string_view combiner, nb::handle grad, const SegmentPlan& plan, bool fast) {
+        Reader read{"segment_*_grad"};
+        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const TensorView values = read.Values("grad", grad);
+        SparseSegmentGradV2Output out =
+            RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
+        return nb::make_tuple(MakeOutput(std::move(out.output), grad),
+                              MakeOutput(std::move(out.sorted_unique_indices), grad));
+      },
+      "combiner"_a, "grad"_a.none(), "plan"_a, "fast"_a);
+}
+
+void DefineSlices(nb::module_& module) {
+  module.def(
+      "to_dense",
+      [](nb::handle values, nb::handle indices, int64_t rows) {
+        Reader read{"IndexedSlices"};
+        const IndexedSlicesView slices = read.Slices(values, indices, rows);
+        return MakeOutput(RunOperator(false, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
+      },
+      "values"_a.none(), "indices"_a.none(), "rows"_a);
+  module.def(
+      "coalesce",
+      [](nb::handle values, nb::handle indices, int64_t rows) {
+        Reader read{"IndexedSlices"};
+        const IndexedSlicesView slices = read.Slices(values, indices, rows);
+        IndexedSlices out = RunOperator(false, [&](const Context& ctx) { return Coalesce(slices, ctx); });
+        return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
+      },
+      "values"_a.none(), "indices"_a.none(), "rows"_a);
+  module.def(
+      "apply_rows",
+      [](nb::handle values, nb::handle indices, int64_t rows, const nb::tuple& update, nb::handle table) {
+        Reader read{"IndexedSlices.apply_"};
+        const IndexedSlicesView slices = read.Slices(values, indices, rows);
+        const RowUpdate rule = read.Update(update);
+        const MutableTensorView view = read.Table("table", table);
+        RunUpdate(false, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+      },
+      "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none());
+}
+
+void DefineFused(nb::module_& module) {
+  module.def(
+      "segment_grad_apply",
+      [](std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
+         const nb::tuple& update, nb::handle table, bool fast) {
+        Reader read{"segment_*_grad_apply_"};
+        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const TensorView g = read.Values("grad", grad);
+        const TensorView i = read.Ids("indices", indices);
+        const TensorView s = read.Ids("segment_ids", segment_ids);
+        const RowUpdate rule = read.Update(update);
+        const MutableTensorView view = read.Table("table", table);
+        RunUpdate(fast, [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
+      },
+      "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
+      "fast"_a);
+  module.def(
+      "segment_grad_apply_with_plan",
+      [](std::string_view combiner, nb::handle grad, const SegmentPlan& plan, const nb::tuple& update, nb::handle table,
+         bool fast) {
+        Reader read{"segment_*_grad_apply_"};
+        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const TensorView g = read.Values("grad", grad);
+        const RowUpdate rule = read.Update(update);
+        const MutableTensorView view = read.Table("table", table);
+        RunUpdate(fast, [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
+      },
+      "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "fast"_a);
+}
+
+}  // namespace
+
+void DefineIndexedSlices(nb::module_& module) {
+  DefinePlan(module);
+  DefineSlices(module);
+  DefineFused(module);
+  module.def(
+      "in_kind_of",
+      [](nb::handle array, nb::handle like) {
+        KeepAlive keep;
+        const TensorView view = ViewOf(array, {.op = "in_kind_of", .name = "array"}, keep);
+        return MakeOutput(RunOperator(false,
+                                      [&](const Context& ctx) -> Result<Tensor> {
+                                        Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);
+                                        if (copy.ok() && copy->bytes() > 0)
+                                          std::memcpy(copy->data(), view.data, copy->bytes());
+                                        return copy;
+                                      }),
+                          like);
+      },
+      "array"_a, "like"_a, "A copy of an array of numbers, of the kind (NumPy, torch, ...) of `like`.");
+}
+
+}  // namespace raggrad::python

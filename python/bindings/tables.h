@@ -1,0 +1,12 @@
+// Arrays that an operator changes in place.
+#pragma once
+
+#include "views.h"
+
+namespace raggrad::python {
+
+// A NumPy array, torch tensor or raggrad.Tensor that can be written to as it lies there. Raises for everything else: a
+// copy would be changed in its stead.
+MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive& keep);
+
+}  // namespace raggrad::python

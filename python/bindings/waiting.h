@@ -1,0 +1,116 @@
+// How a call of Python waits: interruptible by Ctrl-C, cancelled by tokens, called back when it is over.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <pythread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gil.h"
+#include "raggrad/ops/batching/batching.h"
+
+namespace raggrad::python {
+
+// raggrad.batching.Cancellation: a token that is also cancelled when its parent is.
+class LinkedCancellation {
+ public:
+  explicit LinkedCancellation(const LinkedCancellation* parent = nullptr);
+  ~LinkedCancellation();
+  LinkedCancellation(const LinkedCancellation&) = delete;
+  LinkedCancellation& operator=(const LinkedCancellation&) = delete;
+
+  const Cancellation& token() const noexcept { return token_; }
+
+ private:
+  Cancellation token_;
+  std::optional<Cancellation> parent_;
+  int64_t link_ = 0;
+};
+
+// Sleeps as Python's own locks do: without the GIL and without polling, until it is woken or a signal comes. A handler
+// that raises, as that of Ctrl-C does, cancels the token, which ends the call and thereby the sleep.
+class InterruptibleSleeper final : public Sleeper {
+ public:
+  explicit InterruptibleSleeper(const Cancellation& token);
+  ~InterruptibleSleeper() override;
+  InterruptibleSleeper(const InterruptibleSleeper&) = delete;
+  InterruptibleSleeper& operator=(const InterruptibleSleeper&) = delete;
+
+  void Sleep() noexcept override;
+  void Wake() noexcept override {
+    woken_ = true;
+    PyThread_release_lock(lock_);
+  }
+
+  bool woken() const noexcept { return woken_; }
+  unsigned long thread() const noexcept { return thread_; }
+
+  // Raises what the handler raised.
+  void RaiseInterrupt() {
+    if (interrupt_) std::rethrow_exception(interrupt_);
+  }
+
+ private:
+  const Cancellation& token_;
+  PyThread_type_lock lock_;
+  std::exception_ptr interrupt_;
+  const unsigned long thread_ = PyThread_get_thread_ident();
+  std::atomic<bool> woken_ = false;
+};
+
+// The threads that sleep and have not been woken, by Python's numbers.
+std::vector<unsigned long> SleepingThreads();
+
+// At the end of a call that has brought something for others and gets nothing itself: if several threads call, lets
+// another one have the GIL, now and then, and always if somebody sleeps. Otherwise Python takes it from a thread after
+// 5 ms, wherever it is; and if it is about to bring a piece, or to return with a batch, that has to wait for its turn.
+void LetOthersRun() noexcept;
+
+// A call that is under way: `done(value, error)` is called when it is over, from whatever thread, exactly once.
+class PendingCall {
+ public:
+  // `like`: what the outputs resemble. `token`: kept until the end.
+  PendingCall(nb::object done, nb::object like, nb::object token)
+      : done_(std::move(done)), like_(std::move(like)), token_(std::move(token)) {}
+
+  // `convert(value, like)` makes the Python object.
+  template <class T, class Convert>
+  static Completion<T> Completes(std::unique_ptr<PendingCall> call, const Convert& convert) {
+    return [pending = call.release(), convert](Result<T> result) {
+      const GilVisit visit;
+      if (!visit.welcome()) return;
+      const std::unique_ptr<PendingCall> owner(pending);
+      owner->Finish(result.status(), [&] { return convert(*std::move(result), owner->like_); });
+    };
+  }
+
+ private:
+  template <class F>
+  void Finish(const Status& status, const F& value) const noexcept;
+  void Tell(nb::handle value, nb::handle error) const noexcept;
+
+  nb::object done_, like_, token_;
+};
+
+// The exception of raggrad.errors for a status that is not OK.
+nb::object ExceptionOf(const Status& status);
+
+template <class F>
+void PendingCall::Finish(const Status& status, const F& value) const noexcept {
+  try {
+    if (!status.ok()) return Tell(nb::none(), ExceptionOf(status));
+    Tell(value(), nb::none());
+  } catch (nb::python_error& error) {
+    Tell(nb::none(), error.value());
+  } catch (const std::bad_alloc&) {
+    Tell(nb::none(), nb::handle(PyExc_MemoryError));
+  }
+}
+
+}  // namespace raggrad::python

@@ -1,0 +1,93 @@
+"""The picture of a run: for each workload, how many times faster than each peer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .report import Row, Run, rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73", "fbgemm": "#cc79a7", "plain": "#888888"}
+_TARGET = "#222222"
+
+Bar = tuple[Row, str, float]  # of a row, a peer, the ratio
+
+
+def draw(run: Run, path: Path) -> None:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+    except ImportError:
+        print(f"no picture in {path}: matplotlib is not installed", file=sys.stderr)
+        return
+    groups = [[(row, peer, ratio) for peer in run.peers if (ratio := row.ratio(peer))] for row in rows(run)]
+    groups = [group for group in groups if group]
+    if not groups:
+        print(f"no picture in {path}: there is nobody to compare with", file=sys.stderr)
+        return
+
+    panels = _split(groups)
+    longest = max(sum(map(_height, panel)) for panel in panels)
+    figure = Figure(figsize=(8 * len(panels), 1.6 + 0.17 * longest), layout="constrained")
+    ratios = [ratio for group in groups for _, _, ratio in group]
+    limits = (min(0.5, 0.8 * min(ratios)), 2.5 * max(ratios))
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axes, panel, limits, longest)
+    figure.suptitle(
+        f"raggrad: how many times faster, by median time\n{run.machine}; {run.threads} threads, {run.rounds} rounds",
+        x=0.01, ha="left", fontsize=11,
+    )  # fmt: skip
+    shown = dict.fromkeys(peer for group in groups for _, peer, _ in group)
+    handles = [Patch(color=_COLORS[peer], label=f"than {peer}") for peer in shown]
+    handles.append(Line2D([], [], color=_TARGET, linewidth=2, label="wanted at least"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _height(group: list[Bar]) -> float:
+    return len(group) + 0.7
+
+
+def _split(groups: list[list[Bar]]) -> list[list[list[Bar]]]:
+    """Two panels of about the same height, or one if that is not much."""
+    half = sum(map(_height, groups)) / 2
+    if half < 15:
+        return [groups]
+    cut = next(n for n in range(len(groups)) if sum(map(_height, groups[: n + 1])) >= half)
+    return [groups[: cut + 1], groups[cut + 1 :]]
+
+
+def _draw_panel(axes: Axes, groups: list[list[Bar]], limits: tuple[float, float], height: float) -> None:
+    place = 0.0
+    middles = []
+    for group in groups:
+        middles.append(place + len(group) / 2)
+        for row, peer, ratio in group:
+            middle = place + 0.5
+            axes.barh(middle, ratio, height=0.85, color=_COLORS[peer])
+            target = row.target(peer)
+            if target:
+                axes.plot([target.factor] * 2, [place, place + 1], color=_TARGET, linewidth=2)
+            end = max(ratio, target.factor) if target else ratio
+            offset = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(f"{ratio:.1f}x", (end, middle), fontsize=7, **offset)
+            place += 1
+        place += _height(group) - len(group)
+    low, high = limits
+    ticks = [factor * 10**power for power in range(-2, 4) for factor in (1, 2, 5) if low <= factor * 10**power <= high]
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks], fontsize=8)
+    axes.minorticks_off()
+    axes.axvline(1, color="#888888", linewidth=1)
+    axes.grid(axis="x", color="#dddddd")
+    axes.set_axisbelow(True)
+    axes.set_yticks(middles, [group[0][0].name for group in groups], fontsize=8)
+    axes.set_ylim(height, -0.3)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)

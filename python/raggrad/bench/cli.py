@@ -1,0 +1,169 @@
+"""python -m raggrad bench."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import chart, environments, gate, measure, participants, report
+from .participants import Failed, Participant, Process
+from .progress import progress
+from .workloads import WORKLOADS, Workload
+
+PLAIN = "plain"  # raggrad itself, without plans and fusion
+PEERS = (*environments.REQUIREMENTS, PLAIN)
+_ROUNDS, _QUICK_ROUNDS = 9, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Times raggrad and other libraries on the same workloads, in turns, each in a process and an environment of "
+        "its own. Libraries that are not there yet are installed into the folder of --envs. Exit status: 0; with "
+        "--baseline 1 if a workload has become slower."
+    )
+    parser.add_argument("--quick", action="store_true", help=f"fewer workloads, {_QUICK_ROUNDS} rounds: 2 minutes")
+    parser.add_argument("--only", metavar="PATTERN", action="append", help="workloads like this, e.g. 'segment-A*'")
+    parser.add_argument("--list", action="store_true", help="say what the workloads are, and stop")
+    parser.add_argument("--peers", metavar="NAMES", help=f"with commas, or none (default: {','.join(PEERS)})")
+    parser.add_argument("--rounds", type=_positive, help=f"how often everybody is timed (default: {_ROUNDS})")
+    parser.add_argument("--threads", type=_positive, help="for everybody (default: all processors)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables; replaces the block between "
+                        "the bench marks of a file that has them")  # fmt: skip
+    parser.add_argument("--envs", type=Path, metavar="DIR", default=environments.default_folder(),
+                        help="where the libraries live (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-install", action="store_true", help="install nothing; what is not there is missing")
+    parser.add_argument("--python", metavar="PEER=PATH", action="append", default=[], type=_interpreter,
+                        help="use this interpreter for a peer instead of an environment in --envs")  # fmt: skip
+    parser.add_argument("--cpp", type=Path, metavar="DIR", help="raggrad's C++ benchmark programs, to be timed too")
+    parser.add_argument("--baseline", type=Path, metavar="DIR",
+                        help="compare with the raggrad in this folder (pip install --target) instead of with "
+                        "others, and fail on a loss of over 10 %%")  # fmt: skip
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+    return int(text)
+
+
+def _interpreter(text: str) -> tuple[str, str]:
+    peer, _, path = text.partition("=")
+    if peer not in PEERS or not path:
+        raise argparse.ArgumentTypeError(f"expected PEER=PATH with PEER one of {', '.join(PEERS)}, got {text!r}")
+    return peer, path
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        workloads = _chosen(options)
+        peers = _peers(options)
+    except ValueError as error:
+        return _refuse(str(error))
+    if options.list:
+        for workload in workloads:
+            print(f"{workload.name:36}{workload.sizes}")
+        return 0
+    threads = options.threads or len(os.sched_getaffinity(0))
+    if options.baseline:
+        return gate.run(workloads, options.baseline, threads, options.rounds)
+    rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
+    try:
+        result = _measure(options, workloads, peers, threads, rounds)
+    except Failed as failure:
+        return _refuse(f"raggrad: {failure}")
+    print(report.as_text(result))
+    _write(options, result)
+    return 0
+
+
+def _refuse(why: str) -> int:
+    print(f"python -m raggrad bench: {why}", file=sys.stderr)
+    return 2
+
+
+def _chosen(options: argparse.Namespace) -> list[Workload]:
+    patterns = options.only or ["*"]
+    chosen = [
+        workload
+        for workload in WORKLOADS
+        if (workload.quick or not options.quick)
+        and any(fnmatch.fnmatchcase(workload.name, pattern) for pattern in patterns)
+    ]
+    if not chosen:
+        raise ValueError(f"no workload is like {' or '.join(map(repr, patterns))}; --list names them")
+    return chosen
+
+
+def _peers(options: argparse.Namespace) -> list[str]:
+    if options.peers is None:
+        return list(PEERS)
+    names = [name for name in options.peers.split(",") if name and name != "none"]
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise ValueError(f"no peer is called {unknown[0]!r}; there are {', '.join(PEERS)}")
+    return names
+
+
+def _measure(
+    options: argparse.Namespace, workloads: Sequence[Workload], peers: list[str], threads: int, rounds: int
+) -> report.Run:
+    result = report.Run([], peers, threads, rounds)
+    ours = participants.raggrad_in(participants.HERE, threads)
+    company: list[Participant] = [ours]
+    if options.cpp:
+        _join(company, result, "raggrad-c++", lambda: participants.CppBenchmarks(options.cpp, threads))
+    interpreters = dict(options.python)
+    for peer in peers:
+        _join(company, result, peer, lambda peer=peer: _start(peer, options, interpreters.get(peer), threads))
+    result.versions = {participant.name: participant.about for participant in company}
+
+    def before(workload: Workload) -> None:
+        say(workload.name)
+        if workload.traffic is not None and "python" in workload.doors:
+            result.bandwidths.append(ours.copy_bandwidth())
+
+    with progress(len(workloads) * (rounds + 1)) as (say, step):
+        result.outcomes = measure.run(workloads, company, rounds, before=before, step=step)
+    for participant in company:
+        participant.close()
+    return result
+
+
+def _join(company: list[Participant], result: report.Run, name: str, start: Callable[[], Participant]) -> None:
+    try:
+        company.append(start())
+    except (Failed, environments.CannotInstall) as reason:
+        result.missing[name] = str(reason)
+        print(f"missing: {name}: {reason}", file=sys.stderr)
+
+
+def _start(peer: str, options: argparse.Namespace, python: str | None, threads: int) -> Process:
+    if peer == PLAIN:
+        return participants.raggrad_in(participants.HERE, threads, PLAIN, PLAIN)
+    if python is None:
+        if not environments.is_installed(peer, options.envs):
+            if options.no_install:
+                raise environments.CannotInstall(f"not installed in {options.envs}")
+            print(f"installing {peer} into {options.envs} ...", file=sys.stderr, flush=True)
+            environments.install(peer, options.envs)
+        python = str(environments.python_of(peer, options.envs))
+    return Process(peer, peer, python, threads)
+
+
+def _write(options: argparse.Namespace, result: report.Run) -> None:
+    for path in (options.json, options.png, options.markdown):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+    if options.json:
+        options.json.write_text(json.dumps(report.as_json(result), indent=1) + "\n")
+    if options.markdown:
+        report.write_markdown(options.markdown, result)
+    if options.png:
+        chart.draw(result, options.png)

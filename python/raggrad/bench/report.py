@@ -1,0 +1,274 @@
+"""What the run found: a table to look at, Markdown for the documentation, JSON for programs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .measure import DOORS, Outcome, Timing
+from .workloads import Target
+
+
+@dataclass
+class Run:
+    """A whole run: what came out, and what one needs to know to judge it."""
+
+    outcomes: list[Outcome]
+    peers: list[str]  # that were asked for, in the order of columns
+    threads: int
+    rounds: int
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)  # by participant
+    missing: dict[str, str] = field(default_factory=dict)  # peers that could not be started: why
+    bandwidths: list[dict[str, float]] = field(default_factory=list)  # measured before each workload
+    when: str = field(default_factory=lambda: datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+    machine: str = field(default_factory=lambda: describe_machine())
+
+    def bandwidth(self, kind: str) -> float | None:
+        """Bytes per second of a copy: the median of what was measured during the run."""
+        return statistics.median(b[kind] for b in self.bandwidths) if self.bandwidths else None
+
+
+_PLAIN_ENGLISH = {**os.environ, "LC_ALL": "C"}
+
+
+def describe_machine() -> str:
+    model = platform.machine()
+    try:
+        described = subprocess.run(["lscpu"], capture_output=True, text=True, check=False, env=_PLAIN_ENGLISH).stdout
+    except OSError:
+        described = ""
+    for line in described.splitlines():
+        if line.startswith("Model name:"):
+            model = f"{line.split(':', 1)[1].strip()} ({model})"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    system = f"{platform.system()} {platform.release()}"
+    return f"{model}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, {system}"
+
+
+def time_text(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+@dataclass
+class Row:
+    """A workload, called from one door: the cells of a line of the table."""
+
+    outcome: Outcome
+    door: str
+
+    @property
+    def ours(self) -> Timing | None:
+        return self.outcome.best(DOORS[self.door])
+
+    @property
+    def name(self) -> str:
+        return self.outcome.workload.name + (" from C++" if self.door == "c++" else "")
+
+    def time(self) -> str:
+        if self.ours is None:
+            return "-"
+        spread = f"±{50 * self.ours.spread:.0f}%"
+        return f"{time_text(self.ours.seconds)} {spread}{_mark(self.outcome.within_limit(self.door))}"
+
+    def share(self, run: Run) -> str:
+        copy, reached = run.bandwidth("copy"), self.outcome.bandwidth(self.door)
+        return f"{reached / copy:.0%}" if copy and reached else ""
+
+    def against(self, peer: str) -> str:
+        """Their time, how many times faster we are, and how that compares with what we want."""
+        theirs, ratio, target = self.outcome.best(peer), self.ratio(peer), self.target(peer)
+        if theirs is None or ratio is None:
+            return "-"
+        text = f"{time_text(theirs.seconds)}  {ratio:.1f}x"
+        return f"{text} of {target.factor:g}x{_mark(ratio >= target.factor)}" if target else text
+
+    def ratio(self, peer: str) -> float | None:
+        """Nothing where a single call from C++ would be held against one from Python."""
+        if self.door == "c++" and self.outcome.workload.threads <= 1:
+            return None
+        return self.outcome.ratio(peer, self.door)
+
+    def target(self, peer: str) -> Target | None:
+        wanted = (t for t in self.outcome.workload.targets if (t.peer, t.door) == (peer, self.door))
+        return next(wanted, None)
+
+
+def _mark(good: bool | None) -> str:
+    return {None: "", True: " ok", False: " BEHIND"}[good]
+
+
+def rows(run: Run) -> list[Row]:
+    return [
+        Row(outcome, door)
+        for outcome in run.outcomes
+        for door in outcome.workload.doors
+        if outcome.best(DOORS[door])
+    ]
+
+
+def _columns(run: Run) -> list[str]:
+    """Peers that timed anything."""
+    return [peer for peer in run.peers if any(outcome.best(peer) for outcome in run.outcomes)]
+
+
+def _cells(run: Run) -> list[list[str]]:
+    columns = _columns(run)
+    head = ["workload", "raggrad", "of copy", *columns]
+    lines = [[row.name, row.time(), row.share(run), *map(row.against, columns)] for row in rows(run)]
+    return [head, *lines]
+
+
+def _latency_cells(run: Run) -> list[list[str]]:
+    """Batches per second and the time of a batch, for workloads with threads."""
+    peers = [peer for peer in _columns(run) if any(o.best(peer) and o.workload.threads > 1 for o in run.outcomes)]
+    lines = [
+        [
+            outcome.workload.name,
+            *(_latency(outcome.best(name)) + _mark(outcome.tail_is_short(door)) for door, name in DOORS.items()),
+            *(_latency(outcome.best(peer)) for peer in peers),
+        ]
+        for outcome in run.outcomes
+        if outcome.workload.threads > 1
+    ]
+    return [["batches per second, p50 / p99", *DOORS.values(), *peers], *lines] if lines else []
+
+
+def _latency(timing: Timing | None) -> str:
+    if timing is None or timing.p50 is None or timing.p99 is None:
+        return "-"
+    return f"{1 / timing.seconds:.0f}/s, {time_text(timing.p50)} / {time_text(timing.p99)}"
+
+
+def _facts(run: Run) -> list[str]:
+    copy, fresh = run.bandwidth("copy"), run.bandwidth("fresh")
+    lines = [
+        f"machine: {run.machine}",
+        f"run: {run.when}, {run.threads} threads for everybody, {run.rounds} rounds",
+        *(
+            f"{name}: {', '.join(f'{package} {version}' for package, version in versions.items())}"
+            for name, versions in run.versions.items()
+            if versions
+        ),
+    ]
+    if copy and fresh:
+        lines.append(f"copy bandwidth: {copy / 1e9:.1f} GB/s, into fresh memory {fresh / 1e9:.1f} GB/s")
+    lines += [f"missing: {peer}: {why}" for peer, why in run.missing.items()]
+    return lines
+
+
+def best_ways(run: Run) -> list[str]:
+    """Which of several ways was a peer's best, and where."""
+    lines = []
+    for peer in _columns(run):
+        won: dict[str, list[str]] = {}
+        for outcome in run.outcomes:
+            best = outcome.best(peer)
+            if best and len(outcome.timings[peer]) > 1:
+                won.setdefault(best.way, []).append(outcome.workload.name)
+        lines += [f"{peer}, best way {way!r}: {', '.join(names)}" for way, names in won.items()]
+    return lines
+
+
+def notes(run: Run) -> list[str]:
+    """Why cells are empty, one line for each reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for outcome in run.outcomes:
+        for name, why in outcome.notes.items():
+            if name not in run.missing:
+                reasons.setdefault((name, why), []).append(outcome.workload.name)
+    return [f"{name}, {', '.join(names)}: {why}" for (name, why), names in reasons.items()]
+
+
+def as_text(run: Run) -> str:
+    parts = ["\n".join(_facts(run)), _aligned(_cells(run)), _aligned(_latency_cells(run))]
+    parts += ["\n".join(best_ways(run)), "\n".join(notes(run))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> str:
+    if not cells:
+        return ""
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+
+
+def as_markdown(run: Run) -> str:
+    parts = ["\n".join(f"- {line}" for line in _facts(run)), _markdown_table(_cells(run))]
+    parts += [_markdown_table(_latency_cells(run)), "\n".join(f"- {line}" for line in (*best_ways(run), *notes(run)))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_table(cells: Sequence[Sequence[str]]) -> str:
+    if not cells:
+        return ""
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]])
+
+
+_BEGIN, _END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+
+def write_markdown(path: Path, run: Run) -> None:
+    """A new file, or the block between the marks of one that has them."""
+    tables = as_markdown(run)
+    if path.exists():
+        before, begin, rest = path.read_text().partition(_BEGIN)
+        _, end, after = rest.partition(_END)
+        if begin and end:
+            tables = f"{before}{begin}\n{tables}{end}{after}"
+    path.write_text(tables)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    return {
+        "when": run.when,
+        "machine": run.machine,
+        "threads": run.threads,
+        "rounds": run.rounds,
+        "versions": run.versions,
+        "missing": run.missing,
+        "copy_bandwidth": run.bandwidth("copy"),
+        "fresh_copy_bandwidth": run.bandwidth("fresh"),
+        "workloads": [_outcome_json(outcome) for outcome in run.outcomes],
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    workload = outcome.workload
+    return {
+        "name": workload.name,
+        "task": workload.task,
+        "sizes": workload.sizes,
+        "threads": workload.threads,
+        "traffic": outcome.traffic,
+        "notes": outcome.notes,
+        "targets": [
+            {**asdict(target), "ratio": outcome.ratio(target.peer, target.door), "reached": outcome.verdict(target)}
+            for target in workload.targets
+        ],
+        "timings": {
+            name: [
+                {
+                    "way": timing.way,
+                    "seconds": timing.seconds,
+                    "spread": timing.spread,
+                    "p50": timing.p50,
+                    "p99": timing.p99,
+                    "rounds": [sample.seconds for sample in timing.samples],
+                }
+                for timing in timings
+                if timing.samples
+            ]
+            for name, timings in outcome.timings.items()
+        },
+    }

@@ -1,0 +1,112 @@
+"""How a worker times: one call, many tiny calls, or batches that several threads bring."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_LEAST = 0.15  # seconds that a sample should last, so that one interruption does not decide it
+_BLOCK = 20e-6  # seconds; shorter calls are timed in blocks: long for the clock, short for what else is on the machine
+_MOST_CALLS = 20_000
+
+_COPY_BYTES = 256 << 20
+
+
+def calls_per_sample(seconds: float) -> int:
+    return max(1, min(_MOST_CALLS, round(_LEAST / max(seconds, 1e-9))))
+
+
+def time_calls(call: Callable[[], Any], calls: int) -> float:
+    """Seconds per call: the median of the calls or, if they are short, of blocks of them. The output is allocated
+    inside the time and given back outside of it; within a block, inside."""
+    clock = time.perf_counter
+    block = max(1, round(calls * _BLOCK / _LEAST))
+    times = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(calls // block):
+            start = clock()
+            for _ in range(block - 1):
+                call()
+            result = call()
+            times.append((clock() - start) / block)
+            del result
+    finally:
+        gc.enable()
+    return float(np.median(times))
+
+
+class Batches(NamedTuple):
+    seconds: float  # for all of them
+    latencies: list[float]  # of each, from its first piece to its owner's return
+
+
+def time_batches(bring: Callable[[int], Any], pieces: int, batches: int, threads: int) -> Batches:
+    """The threads take the pieces in order, whoever is free the next one. The owner of a batch is its last piece."""
+    clock = time.perf_counter
+    numbers = itertools.count()
+    begun = [0.0] * batches
+    ended = [0.0] * batches
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while (number := next(numbers)) < pieces * batches:
+                batch, piece = divmod(number, pieces)
+                if piece == 0:
+                    begun[batch] = clock()
+                bring(number)
+                if piece == pieces - 1:
+                    ended[batch] = clock()
+        except BaseException as failure:
+            failures.append(failure)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    start = clock()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    seconds = clock() - start
+    if failures:
+        raise failures[0]
+    return Batches(seconds, [end - begin for begin, end in zip(begun, ended, strict=True)])
+
+
+def copy_bandwidth(threads: int) -> dict[str, float]:
+    """Bytes per second, read and written, of a copy that `threads` threads make of 256 MiB: into memory that is there,
+    and into memory that has to be fetched from the system, as every fresh output is."""
+    source = np.ones(_COPY_BYTES, np.uint8)
+    there = np.zeros(_COPY_BYTES, np.uint8)
+    return {
+        "copy": 2 * _COPY_BYTES / min(_copy(source, there, threads) for _ in range(3)),
+        "fresh": 2 * _COPY_BYTES / min(_copy(source, np.empty(_COPY_BYTES, np.uint8), threads) for _ in range(3)),
+    }
+
+
+def _copy(source: np.ndarray, target: np.ndarray, threads: int) -> float:
+    """Seconds from the first thread's begin to the last one's end. NumPy's copy of contiguous bytes is the C library's
+    memcpy and runs without the lock of the interpreter."""
+    ready = threading.Barrier(threads)
+    times: list[float] = []
+
+    def work(part: np.ndarray, of: np.ndarray) -> None:
+        ready.wait()
+        begin = time.perf_counter()
+        np.copyto(part, of)
+        times.extend((begin, time.perf_counter()))
+
+    parts = zip(np.array_split(target, threads), np.array_split(source, threads), strict=True)
+    workers = [threading.Thread(target=work, args=part) for part in parts]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return max(times) - min(times)

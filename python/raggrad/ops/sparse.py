@@ -1,0 +1,123 @@
+"""Entries of sparse arrays: a row for every number, and windows; ragged arrays, cut into rows and put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import raw_ops
+from ..ragged import Ragged, VariantArray
+from ..raw_ops import (
+    FillEmptyRowsGradOutput,
+    RaggedFillEmptyRowsOutput,
+    SparseFillEmptyRowsOutput,
+    SparseSliceOutput,
+)
+
+
+def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: Any) -> SparseFillEmptyRowsOutput:
+    """Orders the entries of a sparse array by row, and gives every empty row one entry: raw_ops.SparseFillEmptyRows.
+
+    >>> from raggrad import ops
+    >>> ops.fill_empty_rows([[2, 7], [0, 5]], [1.5, 2.5], dense_shape=[4, 9], default_value=0.0).output_values.tolist()
+    [2.5, 0.0, 1.5, 0.0]
+    """
+    return raw_ops.SparseFillEmptyRows(
+        indices=indices, values=values, dense_shape=dense_shape, default_value=default_value
+    )
+
+
+def fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> FillEmptyRowsGradOutput:
+    """Gradient of fill_empty_rows with respect to values and default_value: raw_ops.SparseFillEmptyRowsGrad.
+
+    >>> from raggrad import ops
+    >>> grad = ops.fill_empty_rows_grad(reverse_index_map=[2, 0], grad_values=[1.0, 10.0, 2.0, 20.0])
+    >>> print(grad.d_values, grad.d_default_value)
+    [2. 1.] 30.0
+    """
+    return raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=reverse_index_map, grad_values=grad_values)
+
+
+def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_value: Any) -> RaggedFillEmptyRowsOutput:
+    """The same for entries that only have a row: raw_ops.RaggedFillEmptyRows. Its gradient is fill_empty_rows_grad.
+
+    >>> from raggrad import ops
+    >>> ops.ragged_fill_empty_rows([0, 2], [1.5, 2.5], nrows=3, default_value=0.0).output_values.tolist()
+    [1.5, 0.0, 2.5]
+    """
+    return raw_ops.RaggedFillEmptyRows(
+        value_rowids=value_rowids, values=values, nrows=nrows, default_value=default_value
+    )
+
+
+def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> SparseSliceOutput:
+    """The entries of a sparse array in the box [start, start + size): raw_ops.SparseSlice.
+
+    >>> from raggrad import ops
+    >>> out = ops.slice([[0, 1], [2, 3]], [5.0, 7.0], shape=[4, 4], start=[2, 0], size=[2, 4])
+    >>> out.output_indices.tolist(), out.output_values.tolist(), out.output_shape.tolist()
+    ([[0, 3]], [7.0], [2, 4])
+    """
+    return raw_ops.SparseSlice(indices=indices, values=values, shape=shape, start=start, size=size)
+
+
+def slice_grad(grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
+    """Gradient of slice with respect to values: raw_ops.SparseSliceGrad.
+
+    >>> from raggrad import ops
+    >>> ops.slice_grad([5.0], [[0, 1], [2, 3]], input_start=[2, 0], output_indices=[[0, 3]]).tolist()
+    [0.0, 5.0]
+    """
+    return raw_ops.SparseSliceGrad(
+        backprop_val_grad=grad, input_indices=input_indices, input_start=input_start, output_indices=output_indices
+    )
+
+
+def unstack(ragged: Ragged) -> VariantArray:
+    """Cuts a ragged array into its rows, which share one copy of the values: raw_ops.RaggedTensorToVariant.
+
+    >>> from raggrad import Ragged, ops
+    >>> [row.values.tolist() for row in ops.unstack(Ragged.from_lists([[1.0, 2.0], [3.0]]))]
+    [[1.0, 2.0], [3.0]]
+    """
+    return raw_ops.RaggedTensorToVariant(
+        rt_nested_splits=ragged.nested_splits, rt_dense_values=ragged.values, batched_input=True
+    )
+
+
+def unstack_grad(grad: Any, ragged: Ragged) -> Any:
+    """Gradient of unstack with respect to ragged.values: raw_ops.RaggedTensorToVariantGradient.
+
+    `grad` has a raggrad.Ragged for every row, or None, which stands for zeros.
+
+    >>> from raggrad import Ragged, ops
+    >>> ragged = Ragged.from_lists([[1.0, 2.0], [3.0]])
+    >>> ops.unstack_grad([Ragged([], ragged.values[:2]), None], ragged).tolist()
+    [1.0, 2.0, 0.0]
+    """
+    return raw_ops.RaggedTensorToVariantGradient(
+        encoded_ragged_grad=grad,
+        row_splits=ragged.nested_splits[0],
+        dense_values_shape=[int(d) for d in ragged.values.shape],
+        Tvalues=ragged.values.dtype,
+    )
+
+
+def stack(rows: Any) -> Ragged:
+    """Puts ragged rows of one depth together: raw_ops.RaggedTensorFromVariant. The way back from unstack.
+
+    >>> from raggrad import Ragged, ops
+    >>> ops.stack([Ragged([], [1.0, 2.0]), Ragged([], [3.0])]).nested_splits[0].tolist()
+    [0, 2, 3]
+    """
+    pieces = rows if isinstance(rows, VariantArray) else VariantArray(rows)
+    first = next((piece for piece in pieces if piece is not None), None)
+    depth = len(first.nested_splits) if first is not None else 0
+    dtype = getattr(first.values, "dtype", "float32") if first is not None else "float32"
+    out = raw_ops.RaggedTensorFromVariant(
+        encoded_ragged=pieces,
+        input_ragged_rank=depth,
+        output_ragged_rank=depth + len(pieces.shape),
+        Tvalues=dtype,
+        Tsplits=getattr(first.nested_splits[0], "dtype", "int64") if depth else "int64",
+    )
+    return Ragged(out.output_nested_splits, out.output_dense_values)

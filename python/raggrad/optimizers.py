@@ -1,0 +1,94 @@
+"""Optimizer steps on single rows of a table: what IndexedSlices.apply_ and ops.segment_*_grad_apply_ do with a row.
+
+With w a row of the table and g its gradient, in float32 (float64 for a float64 table):
+
+    SGD      w -= learning_rate * g
+    Adagrad  a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon)
+    Adam     m += (g - m) * (1 - beta1);  v += (g * g - v) * (1 - beta2)
+             w -= m * rate / (sqrt(v) + epsilon),  rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
+
+Only rows that the gradient has are touched: Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
+States are arrays like the table, in float32 (float64 for a float64 table), and change in place; `for_table` makes them.
+
+>>> import numpy as np
+>>> from raggrad import IndexedSlices, optimizers
+>>> table = np.ones((3, 2), np.float32)
+>>> adagrad = optimizers.Adagrad.for_table(table, learning_rate=0.5, initial_accumulator=0.0)
+>>> IndexedSlices(np.float32([[2, -2]]), [1], (3, 2)).apply_(table, adagrad)
+>>> table.round(3).tolist()
+[[1.0, 1.0], [0.5, 1.5], [1.0, 1.0]]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+__all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
+
+
+def _state(table: Any, value: float) -> np.ndarray:
+    wide = str(table.dtype).rpartition(".")[2] == "float64"
+    return np.full(tuple(table.shape), value, np.float64 if wide else np.float32)
+
+
+@dataclass
+class SGD:
+    learning_rate: float
+
+    def _begin(self) -> tuple[Any, ...]:
+        return ("sgd", self.learning_rate)
+
+
+@dataclass
+class Adagrad:
+    learning_rate: float
+    accumulator: Any
+    epsilon: float = 1e-7
+
+    @classmethod
+    def for_table(
+        cls, table: Any, learning_rate: float, *, initial_accumulator: float = 0.1, epsilon: float = 1e-7
+    ) -> Adagrad:
+        return cls(learning_rate, _state(table, initial_accumulator), epsilon)
+
+    def _begin(self) -> tuple[Any, ...]:
+        return ("adagrad", self.learning_rate, self.epsilon, self.accumulator)
+
+
+@dataclass
+class Adam:
+    learning_rate: float
+    m: Any
+    v: Any
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    step: int = 0  # updates so far; every update counts itself, one that fails does not
+
+    @classmethod
+    def for_table(
+        cls, table: Any, learning_rate: float, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
+    ) -> Adam:
+        return cls(learning_rate, _state(table, 0.0), _state(table, 0.0), beta1, beta2, epsilon)
+
+    def _begin(self) -> tuple[Any, ...]:
+        return ("adam", self.learning_rate, self.beta1, self.beta2, self.epsilon, self.step + 1, self.m, self.v)
+
+
+Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007  (also at run time, in Python 3.10)
+
+
+def begin(optimizer: Optimizer) -> tuple[Any, ...]:
+    """What _core takes for one step."""
+    if not isinstance(optimizer, (SGD, Adagrad, Adam)):
+        raise TypeError(f"expected raggrad.optimizers.SGD, Adagrad or Adam, got {type(optimizer).__name__}")
+    return optimizer._begin()
+
+
+def end(optimizer: Optimizer) -> None:
+    """The step was made."""
+    if isinstance(optimizer, Adam):
+        optimizer.step += 1

@@ -1,0 +1,166 @@
+"""Ragged: row splits over values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidArgumentError
+from . import arrow, convert, text
+from .arrays import needed
+
+
+class Ragged:
+    """A ragged tensor: row splits, outermost first, over dense values.
+
+    Splits and values are arrays of any kind an operator takes; they are kept as they are and not checked. No splits at
+    all make a dense tensor.
+
+    >>> r = Ragged([[0, 2, 2, 3]], np.float32([1, 2, 3]))
+    >>> r
+    Ragged([[1., 2.],
+            [],
+            [3.]], dtype='float32', shape=[3, (None)])
+    >>> len(r), r.ragged_rank, r.shape
+    (3, 1, (3, None))
+    """
+
+    __slots__ = ("nested_splits", "values")
+
+    nested_splits: list[Any]
+    values: Any
+
+    def __init__(self, nested_splits: Sequence[Any], values: Any) -> None:
+        if not isinstance(nested_splits, (list, tuple)):
+            raise InvalidArgumentError(
+                "Ragged: nested_splits: expected a list with one array of splits per ragged level, "
+                f"got {type(nested_splits).__name__}"
+            )
+        for level, splits in enumerate(nested_splits):
+            if splits is None or isinstance(splits, (int, float, str, bytes)):
+                raise InvalidArgumentError(
+                    f"Ragged: nested_splits[{level}]: expected an array of row splits, got {splits!r}; "
+                    "nested_splits is a list of such arrays"
+                )
+        if values is None:
+            raise InvalidArgumentError("Ragged: values: expected an array, got None")
+        self.nested_splits = list(nested_splits)
+        self.values = values
+
+    @property
+    def ragged_rank(self) -> int:
+        """How many levels of splits there are."""
+        return len(self.nested_splits)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """The number of rows, None for every ragged dimension, and the inner dimensions of the values."""
+        values = tuple(np.shape(self.values))
+        if not self.nested_splits:
+            return values
+        return (len(self.nested_splits[0]) - 1, *[None] * self.ragged_rank, *values[1:])
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a Ragged of shape () has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return text.ragged(self)
+
+    # Conversions. What is shared and what is copied: docs/ragged.md.
+
+    @classmethod
+    def from_lists(
+        cls, rows: Any, dtype: Any = None, *, ragged_rank: int | None = None, splits_dtype: str = "int64"
+    ) -> Ragged:
+        """From nested Python lists. All leaves lie equally deep; a copy.
+
+        ragged_rank says how many levels become splits; the lists below must then be rectangular. Default: all but the
+        innermost. dtype is a TensorFlow name; default: what TensorFlow makes of such numbers.
+
+        >>> Ragged.from_lists([[1, 2], [], [3]])
+        Ragged([[1, 2],
+                [],
+                [3]], dtype='int32', shape=[3, (None)])
+        """
+        return cls(*convert.from_lists(rows, dtype, ragged_rank, splits_dtype))
+
+    def to_lists(self) -> list[Any]:
+        """Nested Python lists of numbers or bytes.
+
+        >>> Ragged([[0, 2, 2, 3]], np.float32([1, 2, 3])).to_lists()
+        [[1.0, 2.0], [], [3.0]]
+        """
+        return convert.to_lists(self.nested_splits, self.values)
+
+    @classmethod
+    def from_arrow(cls, array: Any) -> Ragged:
+        """From an Arrow list array: of pyarrow, polars, nanoarrow, duckdb, or whatever has the Arrow PyCapsule methods.
+
+        Lists of any depth become levels of splits (int32 for list, int64 for large_list), fixed-size lists inner
+        dimensions of the values. Splits and values are read-only views of Arrow's memory. Copied are: the splits of a
+        slice that does not begin where its buffers do, everything of an array in several chunks,
+        booleans (Arrow packs bits) and strings. A null is an InvalidArgumentError that names its position.
+        """
+        return cls(*arrow.read(array))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Array of (large) lists. Other packages take the Ragged itself: polars.Series(ragged), ...
+
+        Splits and values are not copied, but for booleans and strings (as large_binary). Arrow has no bfloat16, complex
+        and quantized types.
+        """
+        return needed("pyarrow", "Ragged.to_arrow").array(self)
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
+        return arrow.export(self.nested_splits, self.values)
+
+    def __arrow_c_schema__(self) -> Any:
+        return arrow.export(self.nested_splits, self.values)[0]
+
+    @classmethod
+    def from_awkward(cls, array: Any) -> Ragged:
+        """From an awkward.Array of lists of numbers or strings.
+
+        Offsets and values are shared where awkward keeps them as lists of contiguous rows; other layouts (what indexing
+        with arrays leaves, strings) are copied. Regular dimensions below the ragged ones are inner dimensions of the
+        values. A missing value is an InvalidArgumentError that names its position.
+        """
+        return cls(*convert.from_awkward(array))
+
+    def to_awkward(self) -> Any:
+        """An awkward.Array that shares splits and values; strings, as bytestrings, are copied."""
+        return convert.to_awkward(self.nested_splits, self.values)
+
+    @classmethod
+    def from_torch(cls, nested: Any) -> Ragged:
+        """From a torch nested tensor. The jagged layout is shared, gradients included; the strided one is copied."""
+        return cls(*convert.from_torch(nested))
+
+    def to_torch(self) -> Any:
+        """A torch nested tensor of jagged layout that shares splits and values. Needs one level of splits."""
+        return convert.to_torch(self.nested_splits, self.values)
+
+    @classmethod
+    def from_tf(cls, ragged: Any) -> Ragged:
+        """From a tf.RaggedTensor, or a dense tf.Tensor. Splits and values stay TensorFlow's tensors."""
+        return cls(*convert.from_tf(ragged))
+
+    def to_tf(self) -> Any:
+        """A tf.RaggedTensor; what is not TensorFlow's already is copied."""
+        return convert.to_tf(self.nested_splits, self.values)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, part: str = "data") -> Ragged:
+        """The rows of a scipy.sparse matrix or array: the stored numbers, or with part="indices" their columns.
+
+        CSR is shared; other formats are converted first.
+        """
+        return cls(*convert.from_scipy(matrix, part))
+
+    def to_scipy(self, columns: Any, num_columns: int) -> Any:
+        """A scipy.sparse.csr_array with these values, at `columns` (a Ragged of the same splits, or its values)."""
+        return convert.to_scipy(self.nested_splits, self.values, columns, num_columns)

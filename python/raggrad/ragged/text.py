@@ -1,0 +1,112 @@
+"""How ragged data is shown: short, and cut in the middle when it is long, as NumPy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from ..errors import OpError
+
+_EDGE = 3  # rows at both ends of what is cut
+_NUMBERS = 20  # in one row that is shown in full
+_WIDTH = 100  # of lines
+
+
+def ragged(value: Any) -> str:
+    """`Ragged([[1., 2.], ...], dtype='float32', shape=[3, (None)])`."""
+    prefix = "Ragged("
+    try:
+        rows = _rows(value, len(prefix))
+    except (OpError, TypeError, ValueError):  # no splits, or no arrays: nothing has checked them
+        splits = ", ".join(_short(s) for s in value.nested_splits)
+        return f"Ragged(nested_splits=[{splits}], values={_short(value.values)})"
+    dtype = _dtype(value.values)
+    return f"{prefix}{rows}, {f'dtype={dtype!r}, ' if dtype else ''}shape={_shape(value)})"
+
+
+def variant_array(elements: Any, shape: tuple[int, ...]) -> str:
+    """One element per line, those in the middle left out if there are many."""
+    if not shape:
+        return f"VariantArray({elements[0]!r}, shape=())"
+    count = len(elements)
+    shown = [f"    {_one_line(elements[i])},\n" for i in _ends(count, _EDGE)]
+    if len(shown) < count:
+        shown.insert(_EDGE, f"    ... {count - len(shown)} more ...\n")
+    lines = "\n" + "".join(shown) if shown else ""
+    return f"VariantArray([{lines}], shape={shape})"
+
+
+def _ends(count: int, edge: int) -> list[int]:
+    """The places at both ends; all of them if that saves less than two."""
+    if count <= 2 * edge + 1:
+        return list(range(count))
+    return [*range(edge), *range(count - edge, count)]
+
+
+def _one_line(element: Any) -> str:
+    return " ".join(repr(element).split())
+
+
+def _shape(value: Any) -> str:
+    return f"[{', '.join('(None)' if dim is None else str(dim) for dim in value.shape)}]"
+
+
+def _dtype(values: Any) -> str:
+    """The name of the dtype of an array; lists have none."""
+    dtype = getattr(values, "dtype", None)
+    if dtype is None:
+        return ""
+    if getattr(dtype, "hasobject", False):
+        return "string"
+    return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+
+
+def _rows(value: Any, indent: int) -> str:
+    values = _numpy(value.values)
+    splits = [_numpy(s) for s in value.nested_splits]
+    below = len(values) if splits else 0
+    for level in reversed(splits):
+        if level.ndim != 1 or not len(level) or level[0] != 0 or level[-1] != below or (np.diff(level) < 0).any():
+            raise ValueError("no splits")
+        below = len(level) - 1
+    edge = _EDGE if len(splits) + values.ndim <= 2 else 1  # rows of rows fill the page fast
+    if not splits:
+        return _block(values, edge, indent)
+    return _level(splits, values, 0, len(splits[0]) - 1, edge, indent)
+
+
+def _level(splits: list[np.ndarray], values: np.ndarray, begin: int, end: int, edge: int, indent: int) -> str:
+    """The rows [begin, end) of the outermost splits."""
+    shown = []
+    for i in _ends(end - begin, edge):
+        first, last = int(splits[0][begin + i]), int(splits[0][begin + i + 1])
+        if len(splits) > 1:
+            shown.append(_level(splits[1:], values, first, last, edge, indent + 1))
+        else:
+            shown.append(_block(values[first:last], edge, indent + 1))
+    if len(shown) < end - begin:
+        shown.insert(edge, "...")
+    separator = ",\n" + " " * (indent + 1)
+    return f"[{separator.join(shown)}]"
+
+
+def _block(array: np.ndarray, edge: int, indent: int) -> str:
+    if array.size == 0:
+        return "[]"
+    looks = {"threshold": _NUMBERS, "edgeitems": edge, "precision": 4, "max_line_width": _WIDTH}
+    return np.array2string(array, separator=", ", prefix=" " * indent, **looks)
+
+
+def _numpy(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else Tensor(array).numpy()
+
+
+def _short(array: Any) -> str:
+    try:
+        data = _numpy(array)
+    except (OpError, TypeError):
+        return f"<{type(array).__name__}>"
+    shown = np.array2string(data, separator=", ", threshold=8, edgeitems=_EDGE).replace("\n", "")
+    return " ".join(shown.split())

@@ -1,0 +1,168 @@
+"""Calls of several threads that share one batch: Batch, Unbatch and their gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..batching import BatchOutput, Cancellation, default_runtime
+
+
+def Batch(
+    *,
+    in_tensors: Sequence[Any],
+    num_batch_threads: int,
+    max_batch_size: int,
+    batch_timeout_micros: int,
+    grad_timeout_micros: int,
+    max_enqueued_batches: int = 10,
+    allowed_batch_sizes: Sequence[int] = (),
+    container: str = "",
+    shared_name: str = "",
+    batching_queue: str = "",
+    T: Sequence[Any] | None = None,
+    timeout_micros: float | None = None,
+    cancellation: Cancellation | None = None,
+    name: str | None = None,
+) -> BatchOutput:
+    """Gathers the rows of calls that several threads make at the same time. Waits until the batch is processed.
+
+    The last call of a batch is its owner and gets all rows; the others get tensors without rows.
+
+    Args:
+      in_tensors: a list of [rows, ...], half, bfloat16, float32, float64, [u]int8/16/32/64, bool, complex64, complex128
+        or string.
+      num_batch_threads: checked, but no threads are started.
+      max_batch_size: in rows. A batch is processed when it is full, when a call does not fit any more, and
+      batch_timeout_micros: after its first call. This and the sizes are those of the call that makes the resource.
+      grad_timeout_micros: without effect, as in TensorFlow.
+      max_enqueued_batches: 1: a call that does not fit into the open batch raises UnavailableError.
+      allowed_batch_sizes: the rows are padded to the next of them with copies of the first row.
+      container, shared_name, batching_queue: where calls meet.
+      timeout_micros: how long this call may wait at most, then DeadlineExceededError.
+      cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
+
+    Returns:
+      batched_tensors: a list of [all rows, ...] for the owner, [0, ...] for the others.
+      batch_index: [calls, 3], int64: id, first row, end; [0, 3] for the others.
+      id: int64 scalar, this call's own.
+
+    >>> from raggrad import raw_ops
+    >>> r = raw_ops.Batch(in_tensors=[[[1.0], [2.0]]], num_batch_threads=1, max_batch_size=2,
+    ...                   batch_timeout_micros=1000, grad_timeout_micros=0)
+    >>> print(r.batched_tensors[0].tolist(), r.batch_index[:, 1:].tolist(), r.batch_index[0, 0] == r.id)
+    [[1.0], [2.0]] [[0, 2]] True
+    """
+    return default_runtime().batch(
+        in_tensors=in_tensors,
+        num_batch_threads=num_batch_threads,
+        max_batch_size=max_batch_size,
+        batch_timeout_micros=batch_timeout_micros,
+        max_enqueued_batches=max_enqueued_batches,
+        allowed_batch_sizes=allowed_batch_sizes,
+        container=container,
+        shared_name=shared_name,
+        batching_queue=batching_queue,
+        T=T,
+        timeout_micros=timeout_micros,
+        cancellation=cancellation,
+    )
+
+
+def Unbatch(
+    *,
+    batched_tensor: Any,
+    batch_index: Any,
+    id: Any,
+    timeout_micros: int | None = None,
+    container: str = "",
+    shared_name: str = "",
+    T: Any = None,
+    wait_micros: float | None = None,
+    cancellation: Cancellation | None = None,
+    name: str | None = None,
+) -> Any:
+    """The way back from Batch: every call leaves with its own rows of the batch that the owner brings.
+
+    Args:
+      batched_tensor: [rows, ...] of the owner, [0, ...] of the others; types as in Batch.
+      batch_index: [calls, 3], int64, as Batch gave it to this call.
+      id: int64 scalar, as Batch gave it to this call.
+      timeout_micros: as in TensorFlow that of the resource, if this call makes it, and otherwise without effect: how
+        long calls wait for their rows, and rows for their call. None: 10 minutes, or what the runtime's limits say.
+      container, shared_name: where calls meet.
+      wait_micros: how long this call may wait at most; None: as long as the resource says. Then DeadlineExceededError.
+      cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
+
+    Returns:
+      unbatched_tensor: [end - first row, ...].
+
+    >>> import numpy as np
+    >>> from raggrad import raw_ops
+    >>> raw_ops.Unbatch(batched_tensor=[1.0, 2.0, 3.0], batch_index=[[7, 0, 1], [8, 1, 3]], id=8).tolist()
+    [2.0, 3.0]
+    >>> raw_ops.Unbatch(batched_tensor=[], batch_index=np.zeros((0, 3), np.int64), id=7).tolist()
+    [1.0]
+    """
+    return default_runtime().unbatch(
+        batched_tensor=batched_tensor,
+        batch_index=batch_index,
+        id=id,
+        timeout_micros=timeout_micros,
+        container=container,
+        shared_name=shared_name,
+        T=T,
+        wait_micros=wait_micros,
+        cancellation=cancellation,
+    )
+
+
+def UnbatchGrad(
+    *,
+    original_input: Any,
+    batch_index: Any,
+    grad: Any,
+    id: Any,
+    container: str = "",
+    shared_name: str = "",
+    T: Any = None,
+    timeout_micros: float | None = None,
+    cancellation: Cancellation | None = None,
+    name: str | None = None,
+) -> Any:
+    """Gradient of Unbatch: every call brings the gradient of its rows, the owner leaves with all of them.
+
+    The owner waits until all have come; the others return at once.
+
+    Args:
+      original_input: what Unbatch got as batched_tensor. The call is an owner if it has elements, which are not read.
+      batch_index: [calls, 3], int64, as Unbatch got it. Only an owner's ids are looked at.
+      grad: [rows, ...], the gradient of the rows that Unbatch gave; types as in Batch. It is not copied: do not write
+        to the array before the owner has returned.
+      id: int64 scalar, as Unbatch got it.
+      container, shared_name: where calls meet.
+      timeout_micros: how long an owner may wait at most; None: as long as the resource says, which is 10 minutes;
+        math.inf: for ever. Then DeadlineExceededError.
+      cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
+
+    Returns:
+      batched_grad: the gradients in the order of batch_index for the owner, [0, ...] for the others.
+
+    >>> from raggrad import raw_ops
+    >>> index = [[7, 0, 1], [8, 1, 2]]
+    >>> raw_ops.UnbatchGrad(original_input=[], batch_index=[], grad=[[0.5]], id=7).shape
+    (0, 1)
+    >>> raw_ops.UnbatchGrad(original_input=[[1.0], [2.0]], batch_index=index, grad=[[0.25]], id=8).tolist()
+    [[0.5], [0.25]]
+    """
+    return default_runtime().unbatch_grad(
+        original_input=original_input,
+        batch_index=batch_index,
+        grad=grad,
+        id=id,
+        container=container,
+        shared_name=shared_name,
+        T=T,
+        timeout_micros=timeout_micros,
+        cancellation=cancellation,
+    )

@@ -1,0 +1,142 @@
+"""Embedding lookups: against NumPy, finite differences, and TensorFlow where it is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import FLOATS, numpy_dtype, same_bits
+from raggrad import Ragged, errors, ops
+
+COMBINERS = ["sum", "mean", "sqrtn"]
+ROWS = [[3, 1, 3], [], [0], [2, 5, 1, 4, 0], [5]]
+IDS = Ragged.from_lists(ROWS)
+SPLITS = np.cumsum([0, *map(len, ROWS)])
+COUNT = int(SPLITS[-1])
+
+
+def table(dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(6, 4)).astype(numpy_dtype(dtype))
+
+
+def positive_weights(dtype: str = "float64") -> np.ndarray:
+    return np.random.default_rng(2).uniform(0.5, 2, COUNT).astype(numpy_dtype(dtype))
+
+
+def plain_lookup(params: np.ndarray, weights: np.ndarray | None, combiner: str) -> np.ndarray:
+    out = np.zeros((len(ROWS), params.shape[1]))
+    for example, ids in enumerate(ROWS):
+        w = np.ones(len(ids)) if weights is None else weights[SPLITS[example] : SPLITS[example + 1]].astype(np.float64)
+        divisor = {"sum": 1.0, "mean": w.sum(), "sqrtn": np.sqrt((w * w).sum())}[combiner]
+        if ids:
+            out[example] = (params[ids].astype(np.float64) * w[:, None]).sum(0) / divisor
+    return out
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_values(dtype: str, combiner: str, weighted: bool) -> None:
+    params = table(dtype)
+    weights = positive_weights("float64" if dtype == "float64" else "float32") if weighted else None
+    got = ops.embedding_lookup_sparse(params, IDS, weights, combiner)
+    assert got.dtype == params.dtype
+    eps = {"half": 2**-10, "bfloat16": 2**-7, "float32": 2**-21, "float64": 2**-50}[dtype]
+    want = plain_lookup(params, weights, combiner)
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=eps, atol=4 * eps)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_gradients(combiner: str, weighted: bool) -> None:
+    params, weights = table(), positive_weights() if weighted else None
+    upstream = np.random.default_rng(3).normal(size=(len(ROWS), 4))
+
+    def loss(p: np.ndarray, w: np.ndarray | None) -> float:
+        return float((ops.embedding_lookup_sparse(p, IDS, w, combiner) * upstream).sum())
+
+    def slope(array: np.ndarray, of: Any) -> np.ndarray:
+        out = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            step = np.zeros_like(array)
+            step[place] = 1e-5
+            out[place] = (of(array + step) - of(array - step)) / 2e-5
+        return out
+
+    grad = ops.embedding_lookup_sparse_grad(upstream, params, IDS, weights, combiner)
+    np.testing.assert_allclose(grad.params.to_dense(), slope(params, lambda p: loss(p, weights)), atol=1e-8)
+    assert grad.params.dense_shape == (6, 4)
+    if weighted:
+        np.testing.assert_allclose(grad.weights, slope(weights, lambda w: loss(params, w)), atol=1e-8)
+    else:
+        assert grad.weights is None
+
+
+def test_safe_lookup() -> None:
+    params = table()
+    ids = Ragged.from_lists([[1, -1], [-2], [], [2, 3]])
+    weights = np.array([1.0, 2.0, 3.0, 4.0, 0.0])
+    got = ops.safe_embedding_lookup_sparse(params, ids, weights, "mean", default_id=5)
+    assert same_bits(got, params[[1, 5, 5, 2]])
+    zeros = ops.safe_embedding_lookup_sparse(params, ids, combiner="sum")
+    assert same_bits(zeros, np.stack([params[1], np.zeros(4), np.zeros(4), params[2] + params[3]]))
+    upstream = np.arange(16.0).reshape(4, 4)
+    grad = ops.safe_embedding_lookup_sparse_grad(upstream, params, ids, weights, "mean", default_id=5)
+    want = np.zeros((6, 4))
+    np.add.at(want, [1, 5, 5, 2], upstream)
+    assert same_bits(grad.to_dense(), want)
+
+
+def test_bad_input() -> None:
+    params = table()
+    bad = [
+        ((params, IDS, None, "max"), "combiner: expected one of"),
+        ((params, [[1]], None, "sum"), r"expected ids as a raggrad\.Ragged"),
+        ((params, Ragged.from_lists([[[1]]]), None, "sum"), "expected one level of splits, got 2"),
+        ((params, IDS, np.ones(3), "sum"), r"weights: expected shape \(10,\), got \(3,\)"),
+        ((params[:5], IDS, positive_weights(), "sum"), r"ids\[\d\]: expected 0 to 4, got 5"),
+        ((params[:5], IDS, None, "sum"), "out of range"),
+    ]
+    for arguments, text in bad:
+        with pytest.raises(errors.InvalidArgumentError, match=text):
+            ops.embedding_lookup_sparse(*arguments)
+    with pytest.raises(errors.InvalidArgumentError, match=r"grad: expected \(5, 4\), got \(4, 4\)"):
+        ops.embedding_lookup_sparse_grad(np.ones((4, 4)), params, IDS, positive_weights(), "sum")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_against_tensorflow(dtype: str, combiner: str, weighted: bool) -> None:
+    tf = pytest.importorskip("tensorflow")
+    rng = np.random.default_rng(7)
+    lengths = np.concatenate([rng.integers(0, 30, 49), [3]])  # TensorFlow drops examples at the end that have no ids
+    rows = np.repeat(np.arange(50), lengths)
+    sparse = tf.SparseTensor(
+        np.stack([rows, np.concatenate([np.arange(n) for n in lengths])], 1), rng.integers(0, 100, len(rows)), (50, 30)
+    )
+    params = rng.normal(size=(100, 5)).astype(dtype)
+    weights = rng.uniform(0.5, 2, len(rows)).astype(dtype) if weighted else None
+    tf_weights = tf.SparseTensor(sparse.indices, weights, sparse.dense_shape) if weighted else None
+    variable = tf.Variable(params)
+    upstream = rng.normal(size=(50, 5)).astype(dtype)
+    lookups = [
+        (tf.nn.embedding_lookup_sparse, ops.embedding_lookup_sparse, ops.embedding_lookup_sparse_grad),
+        (tf.nn.safe_embedding_lookup_sparse, ops.safe_embedding_lookup_sparse, ops.safe_embedding_lookup_sparse_grad),
+    ]
+    for theirs, ours, our_grad in lookups:
+        with tf.GradientTape() as tape:
+            want = theirs(variable, sparse, tf_weights, combiner=combiner)
+            loss = tf.reduce_sum(want * upstream)
+        want_grad = tf.convert_to_tensor(tape.gradient(loss, variable)).numpy()
+        got = ours(params, sparse, weights, combiner)
+        grad = our_grad(upstream, params, sparse, weights, combiner)
+        got_grad = getattr(grad, "params", grad).to_dense()
+        if weighted:
+            eps = np.finfo(dtype).eps
+            np.testing.assert_allclose(got, want.numpy(), rtol=64 * eps, atol=64 * eps)
+            np.testing.assert_allclose(got_grad, want_grad, rtol=64 * eps, atol=64 * eps)
+        else:
+            assert same_bits(got, want.numpy())
+            assert same_bits(got_grad, want_grad)

@@ -1,0 +1,148 @@
+"""Ragged by itself: what it holds, how it looks, Python lists."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+import raggrad
+from conftest import QUANTIZED, RAGGED_TYPES, same_bits, values_of
+from raggrad import Ragged, VariantArray, raw_ops
+from raggrad.errors import InvalidArgumentError
+
+SPLITS = np.array([0, 2, 2, 3])
+
+
+def test_parts_are_kept_as_they_are() -> None:
+    values = np.arange(3)
+    ragged = Ragged([SPLITS], values)
+    assert ragged.nested_splits[0] is SPLITS
+    assert ragged.values is values
+    assert ragged.ragged_rank == 1
+    assert Ragged((), values).ragged_rank == 0
+
+
+def test_shape_and_length() -> None:
+    assert Ragged([SPLITS], np.zeros((3, 4, 5))).shape == (3, None, 4, 5)
+    assert Ragged([[0, 1], [0, 2]], [1, 2]).shape == (1, None, None)
+    assert Ragged([], np.zeros((2, 3))).shape == (2, 3)
+    assert len(Ragged([SPLITS], np.zeros(3))) == 3
+    assert Ragged([], 1.0).shape == ()
+    with pytest.raises(TypeError, match="no length"):
+        len(Ragged([], 1.0))
+
+
+@pytest.mark.parametrize(
+    ("splits", "values", "text"),
+    [
+        (np.array([0, 1]), [1.0], "nested_splits: expected a list with one array of splits"),
+        ([0, 1], [1.0], r"nested_splits\[0\]: expected an array of row splits, got 0"),
+        ([None], [1.0], r"nested_splits\[0\]"),
+        ([], None, "values: expected an array, got None"),
+    ],
+)
+def test_bad_parts(splits: object, values: object, text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=text):
+        Ragged(splits, values)
+
+
+def test_copies() -> None:
+    ragged = Ragged([SPLITS], np.arange(3))
+    for other in (copy.deepcopy(ragged), pickle.loads(pickle.dumps(ragged))):
+        assert other.to_lists() == ragged.to_lists() == [[0, 1], [], [2]]
+    pieces = raw_ops.RaggedTensorToVariant(rt_nested_splits=[SPLITS], rt_dense_values=[1, 2, 3], batched_input=True)
+    again = pickle.loads(pickle.dumps(pieces))
+    assert again.shape == (3,)
+    assert [piece.values.tolist() for piece in again] == [[1, 2], [], [3]]
+
+
+def test_repr_of_small_ones() -> None:
+    assert repr(Ragged([SPLITS], np.float32([1, 2, 3]))) == (
+        "Ragged([[1., 2.],\n        [],\n        [3.]], dtype='float32', shape=[3, (None)])"
+    )
+    nested = Ragged([[0, 1, 1], [0, 2]], np.array([b"a", b"b\0"], object))
+    assert repr(nested) == "Ragged([[[b'a', b'b\\x00']],\n        []], dtype='string', shape=[2, (None), (None)])"
+    assert repr(Ragged([[0, 1]], [7])) == "Ragged([[7]], shape=[1, (None)])"
+    assert repr(Ragged([], raggrad.Tensor([1, 2], "qint8"))) == "Ragged([1, 2], dtype='qint8', shape=[2])"
+    assert "bfloat16" in repr(Ragged([], np.zeros(2, ml_dtypes.bfloat16)))
+    assert repr(Ragged([], 2.5)) == "Ragged(2.5, shape=[])"
+
+
+def test_repr_of_large_ones_is_short() -> None:
+    splits = np.arange(0, 100_001, 10)
+    vectors = repr(Ragged([splits], np.arange(100_000)))
+    assert vectors.count("\n") == 6
+    assert "...," in vectors
+    assert vectors.endswith("dtype='int64', shape=[10000, (None)])")
+    matrices = repr(Ragged([splits], np.ones((100_000, 64))))
+    assert matrices.count("\n") < 10
+    assert matrices.endswith("shape=[10000, (None), 64])")
+    deep = repr(Ragged([splits, np.arange(0, 1_000_001, 10), np.arange(1_000_002)], np.ones(1_000_001)))
+    assert deep.startswith("Ragged(nested_splits=")  # 100,000 rows, but the level above has 100,001
+    assert len(deep) < 300
+
+
+def test_repr_of_what_is_no_ragged_tensor() -> None:
+    class Nothing:
+        pass
+
+    assert repr(Ragged([[0, 5]], [1.0])) == "Ragged(nested_splits=[[0, 5]], values=[1.])"
+    assert "Nothing" in repr(Ragged([Nothing()], Nothing()))
+    assert "nested_splits" in repr(Ragged([[[0, 1]]], [1.0]))
+
+
+def test_repr_of_variant_arrays() -> None:
+    one = Ragged([], np.float32([1]))
+    assert repr(VariantArray([one, None])) == (
+        "VariantArray([\n    Ragged([1.], dtype='float32', shape=[1]),\n    None,\n], shape=(2,))"
+    )
+    assert repr(VariantArray(None)) == "VariantArray(None, shape=())"
+    assert repr(VariantArray([])) == "VariantArray([], shape=(0,))"
+    assert "    ... 94 more ...\n" in repr(VariantArray([None] * 100))
+
+
+@pytest.mark.parametrize("dtype", RAGGED_TYPES)
+def test_lists_and_back(dtype: str) -> None:
+    flat = values_of(dtype, 6).tolist()
+    rows = [[flat[:2], []], [], [flat[2:3]], [flat[3:]]]
+    ragged = Ragged.from_lists(rows, dtype)
+    assert [s.tolist() for s in ragged.nested_splits] == [[0, 2, 2, 3, 4], [0, 2, 2, 3, 6]]
+    assert raggrad.Tensor(ragged.values).dtype == dtype
+    assert isinstance(ragged.values, raggrad.Tensor if dtype in QUANTIZED else np.ndarray)
+    assert ragged.to_lists() == rows
+
+
+def test_lists_of_chosen_depth_and_type() -> None:
+    ragged = Ragged.from_lists([[[1, 2], [3, 4]], [], [[5, 6]]], ragged_rank=1, splits_dtype="int32")
+    assert same_bits(ragged.nested_splits[0], np.int32([0, 2, 2, 3]))
+    assert same_bits(ragged.values, np.int32([[1, 2], [3, 4], [5, 6]]))
+    assert ragged.to_lists() == [[[1, 2], [3, 4]], [], [[5, 6]]]
+    assert Ragged.from_lists([1.5, 2.5]).shape == (2,)
+    assert Ragged.from_lists([[], []]).to_lists() == [[], []]
+    assert Ragged.from_lists([]).shape == (0,)
+    assert Ragged.from_lists([[], [[]], [["a"]]]).to_lists() == [[], [[]], [[b"a"]]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "text"),
+    [
+        ([[1], 2], {}, "expected lists at depth 1, got int"),
+        ([[1]], {"ragged_rank": 2}, "expected lists at depth 2, got int"),
+        ([[[1], [2, 3]]], {"ragged_rank": 1}, "no rectangular array"),
+        ([["a"]], {"dtype": "float32"}, "expected float32"),
+    ],
+)
+def test_bad_lists(rows: object, arguments: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=text):
+        Ragged.from_lists(rows, **arguments)
+
+
+@pytest.mark.parametrize("splits", [[1, 3], [0, 4], [0, 4, 3], [[0, 3]], []])
+def test_conversions_do_not_trust_splits(splits: list[object]) -> None:
+    ragged = Ragged([np.array(splits, np.int64)], np.arange(3))
+    for convert in (ragged.to_lists, ragged.__arrow_c_array__):
+        with pytest.raises(InvalidArgumentError, match=r"nested_splits\[0\]: expected a vector from 0 to 3"):
+            convert()
