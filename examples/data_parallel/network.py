@@ -1,0 +1,49 @@
+"""The model that the workers share: a hidden layer on a batch of rows, and its gradient.
+
+Everything here works on one large batch. Where its rows come from, one worker or eight, makes no difference.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+Parameters = dict[str, np.ndarray]
+
+
+class Activations(NamedTuple):
+    """What the forward pass keeps for the gradients."""
+
+    rows: np.ndarray
+    hidden: np.ndarray
+    output: np.ndarray
+
+
+def make_parameters(rng: np.random.Generator, inputs: int = 2, hidden: int = 32) -> Parameters:
+    return {
+        "hidden_weight": rng.normal(size=(inputs, hidden)).astype(np.float32),
+        "hidden_bias": np.zeros(hidden, np.float32),
+        "output_weight": (rng.normal(size=(hidden, 1)) / np.sqrt(hidden)).astype(np.float32),
+    }
+
+
+def forward(parameters: Parameters, rows: np.ndarray) -> Activations:
+    hidden = np.tanh(rows @ parameters["hidden_weight"] + parameters["hidden_bias"])
+    return Activations(rows, hidden, hidden @ parameters["output_weight"])
+
+
+def gradients(parameters: Parameters, a: Activations, d_output: np.ndarray) -> Parameters:
+    """Of the parameters, given that of the output: one row of `d_output` for each row of the batch."""
+    d_hidden = (d_output @ parameters["output_weight"].T) * (1 - np.square(a.hidden))
+    return {
+        "hidden_weight": a.rows.T @ d_hidden,
+        "hidden_bias": d_hidden.sum(axis=0),
+        "output_weight": a.hidden.T @ d_output,
+    }
+
+
+def loss_and_gradient(output: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
+    """The sum of squared errors, and its gradient."""
+    error = output - target
+    return float(np.square(error).sum()), 2 * error
