@@ -11,6 +11,9 @@ JOBS ?= $(shell nproc)
 MINUTES ?= 10
 SECONDS ?= 60
 SEED ?=
+BENCH ?=
+FILTER ?= -(ids|entries):100000000
+COMMIT ?= HEAD
 
 VENV := build/venv
 VENV_LINT := build/venv-lint
@@ -21,10 +24,11 @@ export PYTHON
 # The environment has a CMake where the system's is too old.
 export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
-CPP_FOLDERS := raggrad python/bindings fuzz examples
+CPP_FOLDERS := raggrad python/bindings fuzz benchmarks examples
 CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c')
 MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
-  python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*.md' -not -name '*.pyc')
+  python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*_bench.*' \
+  -not -name '*.md' -not -name '*.pyc')
 # Tests and fuzzers would be two thirds of clang-tidy's seven minutes; -Werror of two compilers has to do for them.
 TIDY_FILES := '^(?!.*(_test|_fuzz)\.cc$$)'
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
@@ -80,13 +84,26 @@ sanitize-asan sanitize-tsan: sanitize-%: build/%/.built
 	ctest --preset $* -j $(JOBS)
 
 .PHONY: test-clang
-test-clang: build/clang/.built  ## the C++ tests, compiled by clang
+test-clang: build/clang/.built  ## the C++ tests, compiled by clang, and the benchmarks, which are only compiled
 	ctest --preset clang -j $(JOBS)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 	tools/setup/system_packages.sh ninja-build clang libclang-rt-dev
 	fuzz/run.sh $(SECONDS)
+
+.PHONY: bench
+bench: $(VENV)/.raggrad build/bench/cpp  ## times against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
+	$(VENV)/bin/python -m raggrad bench --envs build/bench --cpp build/bench/cpp/benchmarks \
+	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md $(BENCH)
+
+.PHONY: bench-cpp
+bench-cpp: build/bench/cpp  ## the C++ benchmarks, with a sweep over sizes; FILTER= is a regular expression
+	for program in build/bench/cpp/benchmarks/*_bench; do $$program --benchmark_filter='$(FILTER)'; done
+
+.PHONY: perf-check
+perf-check: $(VENV)/.raggrad  ## times the working tree against COMMIT=HEAD; fails on a loss of over 10 %
+	tools/perf_check.sh $(VENV) $(COMMIT) $(BENCH)
 
 .PHONY: install
 install: $(VENV)/.created  ## the C++ library and headers into PREFIX=/usr/local
@@ -125,9 +142,16 @@ $(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.cr
 
 .PHONY: build/release/.built build/asan/.built build/tsan/.built build/clang/.built
 build/release/.built build/asan/.built build/tsan/.built build/clang/.built: build/%/.built: | $(VENV)/.created
-	tools/setup/system_packages.sh $(TEST_PACKAGES) $(if $(filter asan clang,$*),clang libclang-rt-dev)
+	tools/setup/system_packages.sh $(TEST_PACKAGES) $(if $(filter asan clang,$*),clang libclang-rt-dev) \
+	  $(if $(filter clang,$*),libbenchmark-dev)
 	cmake --preset $*
 	cmake --build --preset $* -j $(JOBS)
+
+.PHONY: build/bench/cpp
+build/bench/cpp: | $(VENV)/.created
+	tools/setup/system_packages.sh g++ ninja-build libbenchmark-dev
+	cmake --preset bench
+	cmake --build --preset bench -j $(JOBS)
 
 build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) | $(VENV)/.created
 	tools/setup/system_packages.sh $(TEST_PACKAGES) clang clang-tidy
