@@ -29,8 +29,8 @@ CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*
 MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
   python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*_bench.*' \
   -not -name '*.md' -not -name '*.pyc')
-# Tests and fuzzers would be two thirds of clang-tidy's seven minutes; -Werror of two compilers has to do for them.
-TIDY_FILES := '^(?!.*(_test|_fuzz)\.cc$$)'
+# Tests, fuzzers and benchmarks would be two thirds of clang-tidy's time; -Werror of two compilers has to do for them.
+TIDY_FILES := '^(?!.*(_test|_fuzz|_bench)\.cc?$$)'
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help

@@ -17,7 +17,6 @@ using cpu::SplitEvenly;
 using sparse_segment::CheckSameSize;
 using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
-using sparse_segment::ForwardProblem;
 using sparse_segment::MakePlan;
 using sparse_segment::Plan;
 using sparse_segment::Problem;
