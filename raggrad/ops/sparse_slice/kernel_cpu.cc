@@ -1,6 +1,7 @@
 // Host side and loops of the CPU backend.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -21,7 +22,10 @@ constexpr int64_t kGrain = 8192;  // rows that pay for a thread: some 10 us of w
 constexpr int64_t kChunksPerWorker = 4;
 constexpr int64_t kLongestRun = 1024;  // of equal rows that the start of a chunk moves over
 static_assert(kLongestRun < kGrain, "or chunks could end up without rows");
-constexpr size_t kAnyDims = 0;  // a number of columns known only at run time
+constexpr int64_t kWord = 64;       // input rows that are compared with a box at a time
+constexpr int64_t kRun = 512;       // rows that are taken at a time where all match
+constexpr int64_t kBoxRows = 4096;  // output rows that share a box: few enough to be in a cache when they are compared
+constexpr size_t kAnyDims = 0;      // a number of columns known only at run time
 
 // Elements are copied by their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
@@ -34,6 +38,38 @@ struct Values {
   }
   void Zero(int64_t i, int64_t count = 1) const noexcept { std::fill_n(out + Offset(i), Offset(count), std::byte{0}); }
   static size_t Offset(int64_t elements) noexcept { return static_cast<size_t>(elements) * kBytes; }
+};
+
+// The least and the largest number in each column (in the first ones, if there are very many) of some rows.
+template <size_t kDims>
+class Box {
+ public:
+  static constexpr size_t kMaxColumns = kDims == kAnyDims ? 8 : kDims;
+
+  Box(const int64_t* row, size_t columns) noexcept {
+    std::copy_n(row, columns, least_.begin());
+    std::copy_n(row, columns, most_.begin());
+  }
+  void Include(const int64_t* row, size_t columns) noexcept {
+    for (size_t c = 0; c < columns; ++c) {
+      least_[c] = std::min(least_[c], row[c]);
+      most_[c] = std::max(most_[c], row[c]);
+    }
+  }
+  // Whether row - start is inside; the subtraction wraps.
+  bool Holds(const int64_t* row, const int64_t* start, size_t columns) const noexcept {
+    bool inside = true;
+    for (size_t c = 0; c < columns; ++c) {
+      const uint64_t least = static_cast<uint64_t>(least_[c]);
+      const uint64_t offset = static_cast<uint64_t>(row[c]) - (static_cast<uint64_t>(start[c]) + least);
+      inside &= offset <= static_cast<uint64_t>(most_[c]) - least;
+    }
+    return inside;
+  }
+
+ private:
+  std::array<int64_t, kMaxColumns> least_{};
+  std::array<int64_t, kMaxColumns> most_{};
 };
 
 // The rows of both index matrices, to be compared. Passed by value: a copy whose address nobody has can stay in
@@ -60,6 +96,34 @@ class Rows {
     return true;
   }
 
+  // How many of the next `limit` rows of both match, one by one, up to the first two that do not.
+  int64_t MatchingRun(int64_t i, int64_t j, int64_t limit) const noexcept {
+    int64_t run = 0;
+    while (run < limit && Match(i + run, j + run)) ++run;
+    return run;
+  }
+
+  Box<kDims> OutputBox(int64_t begin, int64_t end) const noexcept {
+    Box<kDims> box(Output(begin), boxed());
+    for (int64_t j = begin + 1; j < end; ++j) box.Include(Output(j), boxed());
+    return box;
+  }
+
+  // Which of the input rows [i, i + kWord), moved by -input_start, are in the box: one bit per row.
+  uint64_t Inside(const Box<kDims>& box, int64_t i) const noexcept {
+    std::array<unsigned char, kWord> inside;  // first bytes, then bits: compilers vectorise that
+    for (int64_t k = 0; k < kWord; ++k) {
+      inside[static_cast<size_t>(k)] = box.Holds(Input(i + k), start_.data(), boxed()) ? 1 : 0;
+    }
+    uint64_t bits = 0;
+    for (size_t k = 0; k < kWord; k += 8) {
+      uint64_t eight;
+      std::memcpy(&eight, &inside[k], sizeof(eight));
+      bits |= (eight * 0x0102040810204080U >> 56U) << k;  // the lowest bit of each byte, side by side
+    }
+    return bits;
+  }
+
   // input_indices[a] == input_indices[b]
   bool SameInput(int64_t a, int64_t b) const noexcept { return std::equal(Input(a), Input(a) + dims(), Input(b)); }
 
@@ -81,6 +145,7 @@ class Rows {
 
  private:
   size_t dims() const noexcept { return kDims == kAnyDims ? start_.size() : kDims; }
+  size_t boxed() const noexcept { return std::min(dims(), Box<kDims>::kMaxColumns); }
   const int64_t* Input(int64_t i) const noexcept { return input_ + i * static_cast<int64_t>(dims()); }
   const int64_t* Output(int64_t j) const noexcept { return output_ + j * static_cast<int64_t>(dims()); }
   int64_t Shifted(int64_t j, size_t c) const noexcept {  // wraps, as TensorFlow's does
@@ -99,19 +164,58 @@ class Rows {
   int64_t m_;
 };
 
-// The operator's rule, for the input rows [begin, end), with the cursor over the output at j. Returns the cursor.
+struct Cursors {
+  int64_t i;  // over the input
+  int64_t j;  // over the output
+};
+
+// The operator's rule, up to a guess that is wrong or the last few rows before `end`. Returns where it stopped.
+//
+// The guess: an input row matches if it is in the box around the next kBoxRows output rows. A row outside matches none
+// of them, so only those inside are compared; the first that does not match ends the walk. If the output is what a
+// slice keeps of the input, all do. That leaves one branch per word and per match to foresee, where comparing each row
+// has one that no processor foresees when runs of matches are short.
 template <size_t kBytes, size_t kDims>
-int64_t Walk(Rows<kDims> rows, Values<kBytes> values, int64_t begin, int64_t end, int64_t j) noexcept {
-  int64_t i = begin;
-  for (; i < end && j < rows.m(); ++i) {
-    if (rows.Match(i, j)) {
-      values.Copy(i, j++);
-    } else {
-      values.Zero(i);
+Cursors WalkBoxes(Rows<kDims> rows, Values<kBytes> values, Cursors at, int64_t end) noexcept {
+  while (at.i + kWord <= end && at.j < rows.m()) {
+    const int64_t run = rows.MatchingRun(at.i, at.j, std::min({kRun, end - at.i, rows.m() - at.j}));
+    values.Copy(at.i, at.j, run);
+    at = {at.i + run, at.j + run};
+    if (run == kRun || at.j == rows.m()) continue;
+
+    const int64_t box_end = std::min(at.j + kBoxRows, rows.m());
+    const Box<kDims> box = rows.OutputBox(at.j, box_end);
+    while (at.i + kWord <= end && at.j < box_end) {
+      values.Zero(at.i, kWord);
+      int64_t next = at.i + kWord;
+      for (uint64_t inside = rows.Inside(box, at.i); inside != 0; inside &= inside - 1) {
+        const int64_t i = at.i + std::countr_zero(inside);
+        if (!rows.Match(i, at.j)) return {i, at.j};
+        values.Copy(i, at.j++);
+        if (at.j == box_end) {  // rows from here on are for the next box
+          next = i + 1;
+          break;
+        }
+      }
+      at.i = next;
     }
   }
-  values.Zero(i, end - i);
-  return j;
+  return at;
+}
+
+// The operator's rule for the input rows [begin, end), with the cursor over the output at j. Returns the cursor.
+template <size_t kBytes, size_t kDims>
+int64_t Walk(Rows<kDims> rows, Values<kBytes> values, int64_t begin, int64_t end, int64_t j) noexcept {
+  Cursors at = WalkBoxes(rows, values, {begin, j}, end);
+  for (; at.i < end && at.j < rows.m(); ++at.i) {
+    if (rows.Match(at.i, at.j)) {
+      values.Copy(at.i, at.j++);
+    } else {
+      values.Zero(at.i);
+    }
+  }
+  values.Zero(at.i, end - at.i);
+  return at.j;
 }
 
 struct Run {

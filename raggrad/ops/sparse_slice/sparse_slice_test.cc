@@ -304,6 +304,97 @@ TEST(SparseSliceGradInChunks, ExtraMemoryIsAFewBytesPerWorker) {
   EXPECT_LE(allocator.peak_bytes(), kCopySplit * sizeof(float) + size_t{7} * 64);
 }
 
+// The walk guesses that an input row matches if it lies in the box around the next 4096 output rows, 64 rows at a time.
+// Two columns, short runs of matches; each test spoils the guess in another way, at the edges of words, runs and boxes.
+class SparseSliceGradBoxes : public ::testing::Test {
+ protected:
+  static Indices ShortRuns() {
+    std::vector<Row> rows;
+    for (int64_t i = 0; i < kSplit; ++i) rows.push_back({i / 10, i % 10});
+    return Slice(rows, {1000, 3}, InBox({1000, 3}, 4000));
+  }
+  // spoil(indices, k), for rows k of the output.
+  template <class F>
+  static void ForEachEdge(const F& spoil) {
+    const Indices good = ShortRuns();
+    for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{44}, int64_t{45}, int64_t{511}, int64_t{512}, int64_t{4095},
+                            int64_t{4096}, int64_t{4097}, int64_t{8192}, good.m() - 2, good.m() - 1}) {
+      SCOPED_TRACE(k);
+      Indices indices = good;
+      spoil(indices, k);
+      ExpectSameAsReference(indices);
+    }
+  }
+  static auto InputOf(Indices& indices, int64_t k) {
+    Row row = indices.output[static_cast<size_t>(k)];
+    for (size_t c = 0; c < row.size(); ++c) row[c] = WrappingAdd(row[c], indices.start[c]);
+    return std::find(indices.input.begin(), indices.input.end(), row);
+  }
+};
+
+TEST_F(SparseSliceGradBoxes, TheGuessIsRight) { EXPECT_TRUE(ExpectSameAsReference(ShortRuns())); }
+
+TEST_F(SparseSliceGradBoxes, ARowInsideHasNoGradient) {
+  ForEachEdge([](Indices& indices, int64_t k) { indices.output.erase(indices.output.begin() + k); });
+}
+
+TEST_F(SparseSliceGradBoxes, AGradientHasNoRow) {
+  ForEachEdge([](Indices& indices, int64_t k) { indices.input.erase(InputOf(indices, k)); });
+}
+
+TEST_F(SparseSliceGradBoxes, ARowIsThereTwice) {
+  ForEachEdge([](Indices& indices, int64_t k) {
+    const auto row = InputOf(indices, k);
+    indices.input.insert(row, Row(*row));
+  });
+  ForEachEdge([](Indices& indices, int64_t k) {
+    const auto row = InputOf(indices, k);
+    indices.input.insert(row, Row(*row));
+    indices.output.insert(indices.output.begin() + k, Row(indices.output[static_cast<size_t>(k)]));
+  });
+}
+
+TEST_F(SparseSliceGradBoxes, RowsChangePlaces) {
+  ForEachEdge([](Indices& indices, int64_t k) { std::iter_swap(InputOf(indices, k), InputOf(indices, k / 2)); });
+  ForEachEdge([](Indices& indices, int64_t k) {
+    std::swap(indices.output[static_cast<size_t>(k)], indices.output[static_cast<size_t>(k / 2)]);
+  });
+}
+
+TEST_F(SparseSliceGradBoxes, RowsInsideFollowTheLastGradient) {
+  ForEachEdge([](Indices& indices, int64_t k) { indices.output.resize(static_cast<size_t>(k) + 1); });
+}
+
+// The next box begins in the middle of a word, with rows that the box before does not hold.
+TEST_F(SparseSliceGradBoxes, BoxesOfEveryPhase) {
+  for (int64_t before = 0; before < 70; ++before) {
+    SCOPED_TRACE(before);
+    Indices indices{{}, {0, 0}, {}};
+    for (int64_t i = 0; i < before; ++i) indices.input.push_back({-1, -1});
+    for (int64_t i = 0; i < 9000; ++i) {
+      indices.input.push_back({i, i % 2});
+      if (i >= 4200 || i % 2 == 0) indices.output.push_back({i, i % 2});
+    }
+    EXPECT_TRUE(ExpectSameAsReference(indices));
+  }
+}
+
+TEST_F(SparseSliceGradBoxes, BoxesAsLargeAsTheNumbers) {
+  const std::vector<int64_t> extremes = {kMin, kMin + 1, -1, 0, 1, kMax - 1, kMax};
+  Generator random(16);
+  const auto extreme = [&] { return extremes[static_cast<size_t>(random.Below(7))]; };
+  for (int repeat = 0; repeat < 40; ++repeat) {
+    std::vector<Row> rows;
+    for (int i = 0; i < 9000; ++i) rows.push_back({extreme(), extreme()});
+    const Row start = {extreme(), extreme()};
+    const Row least = {extreme(), extreme()};
+    EXPECT_TRUE(ExpectSameAsReference(Slice(rows, start, [&](const Row& row) {
+      const Row moved = Moved(row, start);
+      return moved[0] >= least[0] && moved[1] >= least[1];
+    })));
+  }
+}
+
 // Errors. The operands of one call, each of which a test can spoil.
 struct Operands {
   Array<float> grad{{1, 2}};
