@@ -70,14 +70,17 @@ void DefineCombiner(nb::module_& module, const char* v1, const char* v2) {
       "Tidx"_a.none(), "Tsegmentids"_a.none(), "fast"_a);
 }
 
-// The inputs that all six forwards have.
+// The inputs that all six forwards have. Sums are of integers, too.
 struct ForwardInputs {
-  ForwardInputs(std::string_view op, nb::handle data_object, nb::handle indices_object, nb::handle segment_ids_object,
-                nb::handle t, nb::handle tidx, nb::handle tsegmentids)
-      : data(ViewOf(
-            data_object,
-            {.op = op, .name = "data", .integers = DType::kFloat32, .attribute = "T", .stated = ParseDType(t, op, "T")},
-            keep)),
+  ForwardInputs(SegmentCombiner combiner, std::string_view op, nb::handle data_object, nb::handle indices_object,
+                nb::handle segment_ids_object, nb::handle t, nb::handle tidx, nb::handle tsegmentids)
+      : data(ViewOf(data_object,
+                    {.op = op,
+                     .name = "data",
+                     .integers = combiner == SegmentCombiner::kSum ? DType::kInt32 : DType::kFloat32,
+                     .attribute = "T",
+                     .stated = ParseDType(t, op, "T")},
+                    keep)),
         indices(ViewOfIds(op, "indices", indices_object, "Tidx", tidx, keep)),
         segment_ids(ViewOfIds(op, "segment_ids", segment_ids_object, "Tsegmentids", tsegmentids, keep)) {}
 
@@ -91,7 +94,7 @@ void DefineForward(nb::module_& module, const char* plain, const char* with_num_
       plain,
       [plain](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle t, nb::handle tidx,
               nb::handle tsegmentids) {
-        const ForwardInputs in(plain, data, indices, segment_ids, t, tidx, tsegmentids);
+        const ForwardInputs in(kCombiner, plain, data, indices, segment_ids, t, tidx, tsegmentids);
         return MakeOutput(RunOperator(false,
                                       [&](const Context& ctx) {
                                         return SparseSegment(kCombiner, in.data, in.indices, in.segment_ids, ctx);
@@ -104,7 +107,7 @@ void DefineForward(nb::module_& module, const char* plain, const char* with_num_
       with_num_segments,
       [with_num_segments](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle num_segments,
                           nb::handle t, nb::handle tidx, nb::handle tsegmentids, nb::handle tnumsegments) {
-        ForwardInputs in(with_num_segments, data, indices, segment_ids, t, tidx, tsegmentids);
+        ForwardInputs in(kCombiner, with_num_segments, data, indices, segment_ids, t, tidx, tsegmentids);
         const TensorView count =
             ViewOfIds(with_num_segments, "num_segments", num_segments, "Tnumsegments", tnumsegments, in.keep);
         return MakeOutput(RunOperator(false,
