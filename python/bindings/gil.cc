@@ -46,7 +46,7 @@ struct Visitors {
 alignas(Visitors) std::byte visitors_storage[sizeof(Visitors)];
 Visitors* visitors = new (visitors_storage) Visitors;
 
-constexpr size_t kMuch = size_t{4} << 20;
+constexpr size_t kMuch = size_t{2} << 20;
 thread_local size_t last_block = 0;  // what the thread fills next
 
 class BlockAllocator final : public Allocator {

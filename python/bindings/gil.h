@@ -66,8 +66,8 @@ bool VisitsRefused(bool has_gil) noexcept;
 // In a child of fork(): the other threads are gone.
 void ForgetVisits() noexcept;
 
-// The door's memory and pool for copies. The GIL is given away while a thread fills a block of more than 4 MiB, which
-// takes most of a millisecond: to have it back can take several.
+// The door's memory and pool for copies. The GIL is given away while a thread fills a block of more than 2 MiB, which
+// takes some 100 us: to have it back can take as long.
 Allocator& CopyAllocator() noexcept;
 Parallel& CopyParallel() noexcept;
 
