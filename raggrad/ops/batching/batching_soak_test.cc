@@ -25,6 +25,8 @@ constexpr int kGroups = 3;
 constexpr int64_t kColumns[kGroups] = {1, 64, 4096};
 constexpr int64_t kMaxBatchSize[kGroups] = {32, 16, 8};
 constexpr int64_t kOneFaultIn = 20;
+// A resource keeps the timeout of the call that made it, whichever that is: all calls bring the same.
+constexpr int64_t kUnbatchTimeoutMicros = 1'000'000'000;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMemoryIsTheProgramsOwn = false;  // sanitizers keep what was freed
@@ -120,7 +122,7 @@ class Worker {
     }
     if (Fault()) MakeUselessCalls(*batched, id);
     UnbatchCall unbatch{Name(), batched->batched_tensors[0].view(), batched->batch_index.view(), TensorView::Scalar(id),
-                        1'000'000'000};
+                        kUnbatchTimeoutMicros};
     const Result<Tensor> mine = runtime_.Unbatch(unbatch);
     ASSERT_THAT(mine, IsOk());
     EXPECT_EQ(Difference(mine->view(), x.view()), "");
@@ -157,14 +159,20 @@ class Worker {
 
   // They fail, and nobody is to notice.
   void MakeUselessCalls(const BatchOutput& batched, int64_t id) {
-    UnbatchCall unbatch{Name(), batched.batched_tensors[0].view(), batched.batch_index.view(), batched.id.view(), 1000};
+    UnbatchCall unbatch{Name(), batched.batched_tensors[0].view(), batched.batch_index.view(), batched.id.view(),
+                        kUnbatchTimeoutMicros};
     const int64_t ids[] = {id, id};
     unbatch.id = TensorView::Vector<int64_t>(ids);
     EXPECT_THAT(runtime_.Unbatch(unbatch), StatusIs(Code::kInvalidArgument, ::testing::_));
     const int64_t stranger = static_cast<int64_t>(random_.Bits());
     const Tensor none = TensorOf<int64_t>({}, Shape{0, columns_});
     const auto no_index = Index({});
-    unbatch = {Name(), none.view(), no_index->view(), TensorView::Scalar(stranger), 1000, {.timeout = WaitTime(500)}};
+    unbatch = {Name(),
+               none.view(),
+               no_index->view(),
+               TensorView::Scalar(stranger),
+               kUnbatchTimeoutMicros,
+               {.timeout = WaitTime(500)}};
     EXPECT_THAT(runtime_.Unbatch(unbatch), StatusIs(Code::kDeadlineExceeded, ::testing::_));
     UnbatchGradCall grad = GradCall(batched, batched.id.view(), none);
     grad.grad.view.shape = Shape{};
