@@ -118,10 +118,12 @@ def _errors(op: str) -> Iterator[Case]:
     boxes = {
         "shape-negative-beside-large": ([2**40, -1], [0, 0], [1, 1]),
         "shape-negative-behind-overflow": ([2**40, 2**40, -1], [0, 0, 0], [1, 1, 1]),
+        "shape-overflow-by-a-bit": ([2**40, 2**23], [0, 0], [1, 1]),
         "shape-overflow-then-zero": ([2**40, 2**40, 0], [0, 0, 0], [1, 1, 1]),
         "size-negative-second": ([5, 5], [1, 2], [2, -4]),
         "size-negative-start-negative": ([5], [-5], [-2]),
         "output-overflow": ([2**40, 2**22], [-(2**40), 0], [2**42, 1]),
+        "output-overflow-by-a-bit": ([4, 2], [INT64_MIN, 0], [INT64_MAX, 5]),
         "output-overflow-second": ([2**40, 2**22], [0, -(2**22)], [2**40, 2**62]),
         "output-overflow-small-input": ([4, 5], [INT64_MIN, 0], [INT64_MAX, 5]),
     }

@@ -75,6 +75,13 @@ std::span<const int64_t> Numbers(const Operand& operand) noexcept {
   return {operand.view.As<int64_t>(), static_cast<size_t>(operand.view.dim(0))};
 }
 
+// What TensorFlow reports as a product that does not fit: its 64 bits, or -1 if it has more.
+int64_t ReportedProduct(int64_t a, int64_t b) noexcept {
+  uint64_t product;
+  const bool wraps = __builtin_mul_overflow(static_cast<uint64_t>(a), static_cast<uint64_t>(b), &product);
+  return wraps ? -1 : static_cast<int64_t>(product);
+}
+
 // That the dimensions can be those of a tensor. TensorFlow has other words, and another order, once one of them is
 // large.
 Status CheckDims(std::span<const int64_t> shape) noexcept {
@@ -99,8 +106,8 @@ Status CheckDims(std::span<const int64_t> shape) noexcept {
     const int64_t before = product;
     if (__builtin_mul_overflow(before, shape[c], &product)) {
       return InvalidArgument(kOp, "Encountered overflow when multiplying ", before, " with ", shape[c],
-                             ", result: -1 [shape[", c, "]: expected dimensions whose product is below 2^63, got ",
-                             shape[c], "]");
+                             ", result: ", ReportedProduct(before, shape[c]), " [shape[", c,
+                             "]: expected dimensions whose product is below 2^63, got ", shape[c], "]");
     }
   }
   return {};
@@ -130,9 +137,10 @@ Status CheckNumElements(const PartialOutputShape& shape) noexcept {
     if (!__builtin_mul_overflow(before, shape[k], &product)) continue;
     // TensorFlow says the one or the other: it depends on how it has stored the shape.
     return InvalidArgument(kOp, "Encountered overflow when multiplying ", before, " with ", shape[k],
-                           ", result: -1: Shape ", shape, " results in overflow when computing number of elements [",
-                           "start[", shape.c, "]: expected an output_shape of less than 2^63 elements, got ",
-                           shape.problem.start[shape.c], "]");
+                           ", result: ", ReportedProduct(before, shape[k]), ": Shape ", shape,
+                           " results in overflow when computing number of elements [", "start[", shape.c,
+                           "]: expected an output_shape of less than 2^63 elements, got ", shape.problem.start[shape.c],
+                           "]");
   }
   return {};
 }

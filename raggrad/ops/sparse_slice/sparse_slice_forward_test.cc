@@ -256,13 +256,16 @@ TEST(SparseSliceErrors, ShapesThatNoTensorHas) {
   operands.shape.values = {int64_t{1} << 40, -8};  // TensorFlow's other words
   operands.Expect("Expected a non-negative size, got -8 [shape[1]: ");
   operands.shape.values = {int64_t{1} << 40, int64_t{1} << 23};
-  operands.Expect("Encountered overflow when multiplying 1099511627776 with 8388608, result: -1 [shape[1]: ");
+  operands.Expect(
+      "Encountered overflow when multiplying 1099511627776 with 8388608, result: -9223372036854775808 [shape[1]: ");
+  operands.shape.values = {int64_t{1} << 40, int64_t{1} << 24};
+  operands.Expect("Encountered overflow when multiplying 1099511627776 with 16777216, result: -1 [shape[1]: ");
   operands.shape.values = {int64_t{1} << 40, int64_t{1} << 22};
   operands.start.values = {-(int64_t{1} << 40), 0};
   operands.size.values = {kMax, 1};
   operands.Expect(
-      "Encountered overflow when multiplying 2199023255552 with 4194304, result: -1: Shape [2199023255552,4194304] "
-      "results in overflow when computing number of elements [start[0]: ");
+      "Encountered overflow when multiplying 2199023255552 with 4194304, result: -9223372036854775808: Shape "
+      "[2199023255552,4194304] results in overflow when computing number of elements [start[0]: ");
 
   Operands wide{{{}, {0, 255}}, {{}}, {Numbers(255, 1)}, {Numbers(255, 0)}, {Numbers(255, 1)}};
   wide.Expect("Too many dimensions in tensor [shape: expected at most 254 elements, got 255]");
