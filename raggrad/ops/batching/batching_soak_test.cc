@@ -289,9 +289,11 @@ class Observer {
     std::cout << "held: at most " << early_.held / 1024 << " KiB in the first half, " << late_.held / 1024
               << " KiB in the second; resident: " << early_.resident / 1024 << " and " << late_.resident / 1024
               << " KiB" << std::endl;
-    EXPECT_LE(late_.held, 2 * early_.held + (int64_t{16} << 20));
+    // What is held goes with the number of calls in half a second, and that with what else the machine does: 30 MiB
+    // at full speed. A leak of one row in a hundred steps would be ten times that in half an hour.
+    EXPECT_LE(late_.held, early_.held + (int64_t{64} << 20));
     if (kMemoryIsTheProgramsOwn) {
-      EXPECT_LE(late_.resident, early_.resident + (int64_t{64} << 20));
+      EXPECT_LE(late_.resident, early_.resident + (int64_t{128} << 20));
     }
   }
 
