@@ -25,7 +25,7 @@ export PYTHON
 export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
 CPP_FOLDERS := raggrad python/bindings fuzz benchmarks examples
-CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c')
+CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh')
 MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
   python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*_bench.*' \
   -not -name '*.md' -not -name '*.pyc')

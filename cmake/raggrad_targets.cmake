@@ -8,8 +8,8 @@ target_include_directories(raggrad_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(raggrad_flags INTERFACE Threads::Threads)
 target_compile_options(
   raggrad_flags
-  INTERFACE -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -ffp-contract=off>
-            $<$<BOOL:${RAGGRAD_WERROR}>:-Werror>)
+  INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow $<$<BOOL:${RAGGRAD_WERROR}>:-Werror>>
+            $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -ffp-contract=off>)
 if(RAGGRAD_SANITIZE)
   target_compile_options(raggrad_flags INTERFACE -fsanitize=${RAGGRAD_SANITIZE} -fno-sanitize-recover=all
                                                  -fno-omit-frame-pointer -g)
@@ -43,6 +43,27 @@ foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
   target_compile_definitions(raggrad_isa_${level} PRIVATE RAGGRAD_TARGET_ISA=raggrad::Isa::${level})
   list(APPEND RAGGRAD_ISA_OBJECTS $<TARGET_OBJECTS:raggrad_isa_${level}>)
 endforeach()
+
+# The kernels for GPUs, in a library of their own that is loaded when it is first needed. It has its own copy of the
+# functions of raggrad that it calls, and of the CUDA runtime.
+if(RAGGRAD_WITH_CUDA)
+  add_library(raggrad_cuda SHARED)
+  target_link_libraries(raggrad_cuda PRIVATE raggrad raggrad_flags)
+  target_link_options(raggrad_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--no-undefined)
+  # Exact results need what -ffp-contract=off and flushing are on the CPU. 2810: nvcc takes the assignment of a
+  # [[nodiscard]] class for a discarded value.
+  target_compile_options(
+    raggrad_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true --extended-lambda
+                         --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden -diag-suppress=2810
+                         $<$<BOOL:${RAGGRAD_WERROR}>:-Werror=all-warnings>)
+endif()
+
+function(raggrad_cuda_sources)
+  if(RAGGRAD_WITH_CUDA)
+    list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    target_sources(raggrad_cuda PRIVATE ${ARGN})
+  endif()
+endfunction()
 
 function(raggrad_sources)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)

@@ -14,6 +14,7 @@
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/core/version.h"
+#include "raggrad/cuda/cuda.h"
 #include "raggrad/functional.h"
 #include "raggrad/ops/batching/batching.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"

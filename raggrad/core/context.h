@@ -24,10 +24,11 @@ enum class Accumulation {
 };
 
 struct Context {
-  Allocator* allocator = &DefaultAllocator();
-  Parallel* parallel = nullptr;              // null: DefaultParallel()
-  std::optional<Accumulation> accumulation;  // unset: kSequential on the CPU
-  std::optional<Isa> isa;                    // unset: RAGGRAD_ISA, or else the best the machine has
+  Allocator* allocator = &DefaultAllocator();  // of host memory; for operands on a GPU see cuda/cuda.h
+  Parallel* parallel = nullptr;                // null: DefaultParallel()
+  void* stream = nullptr;                      // a cudaStream_t, for operands on a GPU; null: the default stream
+  std::optional<Accumulation> accumulation;    // unset: kSequential on the CPU, kFast on a GPU
+  std::optional<Isa> isa;                      // unset: RAGGRAD_ISA, or else the best the machine has
 
   Parallel& executor() const noexcept { return parallel ? *parallel : DefaultParallel(); }
 };

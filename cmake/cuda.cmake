@@ -1,0 +1,22 @@
+# RAGGRAD_WITH_CUDA: whether the kernels for GPUs are built. For Ampere and Hopper as machine code, for later ones as
+# PTX.
+set(RAGGRAD_WITH_CUDA OFF)
+if(NOT RAGGRAD_CUDA STREQUAL OFF AND NOT RAGGRAD_SANITIZE)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+      list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(RAGGRAD_WITH_CUDA ON)
+  elseif(RAGGRAD_CUDA STREQUAL ON)
+    message(FATAL_ERROR "RAGGRAD_CUDA is ON, but no nvcc was found: put it on the PATH or set CUDACXX")
+  endif()
+endif()

@@ -1,0 +1,68 @@
+// What every kernel launch needs: the stream, device memory, errors. For the host side of .cu files.
+//
+//   const Result<Call> call = Call::Begin(ctx);
+//   auto keys = Scratch<uint32_t>::Make(call->ctx, n);                       // device memory
+//   if (Status s = call->Launch(PrepareKernel, Blocks(n, 256), 256, arguments...); !s.ok()) return s;
+//   if (Status s = call->ReadBack(device_words, host_words); !s.ok()) return s;   // the one synchronisation
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/scratch.h"
+
+namespace raggrad::cuda {
+
+// RESOURCE_EXHAUSTED for memory, INTERNAL for all else: a fault of a kernel, or of what the caller did before.
+Status ToStatus(cudaError_t error, const char* what) noexcept;
+
+// Pinned host memory of this thread, for what is read back; kWords of it. Null if there is none.
+inline constexpr int64_t kWords = 16;
+uint64_t* PinnedWords() noexcept;
+
+inline unsigned Blocks(int64_t items, int64_t per_block) noexcept {
+  return static_cast<unsigned>(std::max<int64_t>((items + per_block - 1) / per_block, 1));
+}
+
+struct Call {
+  Context ctx;  // its allocator gives device memory
+  cudaStream_t stream;
+
+  static Result<Call> Begin(const Context& ctx) noexcept;
+
+  template <class... Parameters, class... Arguments>
+  Status Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments&&... arguments) const noexcept {
+    kernel<<<grid, block, 0, stream>>>(std::forward<Arguments>(arguments)...);
+    return ToStatus(cudaGetLastError(), "a kernel could not be started");
+  }
+
+  Status Fill(void* data, int byte, size_t bytes) const noexcept {
+    if (bytes == 0) return {};
+    return ToStatus(cudaMemsetAsync(data, byte, bytes, stream), "memory could not be set");
+  }
+
+  // Copies words to the host and waits for the stream. At most kWords.
+  Status ReadBack(const uint64_t* device, std::span<uint64_t> host) const noexcept;
+
+  // Runs one of CUB's algorithms, which says how much working memory it needs when it is called without:
+  //   call.RunCub([&](void* memory, size_t& bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, ...); });
+  template <class F>
+  Status RunCub(const F& algorithm) const noexcept {
+    size_t bytes = 0;
+    if (Status s = ToStatus(algorithm(nullptr, bytes), "CUB refused a size"); !s.ok()) return s;
+    const auto memory = Scratch<char>::Make(ctx, static_cast<int64_t>(std::max<size_t>(bytes, 1)));
+    if (!memory.ok()) return memory.status();
+    return ToStatus(algorithm(const_cast<char*>(memory->data()), bytes), "CUB could not be started");
+  }
+};
+
+// As raggrad::AllocateOutput, in device memory.
+Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept;
+
+}  // namespace raggrad::cuda

@@ -1,0 +1,76 @@
+#include "raggrad/cuda/loader.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/version.h"
+#include "raggrad/cuda/library.h"
+
+namespace raggrad::cuda {
+namespace {
+
+constexpr char kFile[] = "libraggrad_cuda.so";
+
+// The folder of the library or program that this code has become part of, with a slash at the end.
+std::string OwnFolder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&FindKernels), &info) == 0 || info.dli_fname == nullptr) return {};
+  const std::string_view file = info.dli_fname;
+  return std::string(file.substr(0, file.rfind('/') + 1));
+}
+
+struct Loaded {
+  void* handle = nullptr;
+  std::string problem;  // why there is no handle
+};
+
+void* Open(const std::string& file, std::string& problem) {
+  void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) problem = dlerror();
+  return handle;
+}
+
+// What RAGGRAD_CUDA_LIBRARY names, or the file beside this library, or where the system looks for libraries.
+Loaded Load() {
+  Loaded loaded;
+  if (const char* const named = std::getenv("RAGGRAD_CUDA_LIBRARY"); named != nullptr) {
+    loaded.handle = Open(named, loaded.problem);
+  } else {
+    loaded.handle = Open(OwnFolder() + kFile, loaded.problem);
+    if (std::string other; loaded.handle == nullptr) loaded.handle = Open(kFile, other);
+  }
+  if (loaded.handle == nullptr) return loaded;
+  const auto* const library = static_cast<const Library*>(dlsym(loaded.handle, Library::kSymbol));
+  if (library == nullptr || library->version != Version()) {
+    loaded = {nullptr, std::string(kFile) + " is of another version than this library, " + std::string(Version())};
+  } else if (const Status s = library->start(DefaultAllocator()); !s.ok()) {
+    loaded = {nullptr, std::string(s.message())};
+  }
+  return loaded;
+}
+
+Status NoKernels(std::string_view op, std::string_view reason) noexcept {
+  return MakeError(Code::kUnimplemented, op,
+                   ": there are no kernels for this device [expected operands in host memory, got DLPack device type ",
+                   static_cast<int32_t>(Device::kCuda), "; ", reason, "]");
+}
+
+}  // namespace
+
+Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept {
+  try {
+    static const Loaded loaded = Load();
+    if (loaded.handle == nullptr) return NoKernels(op, loaded.problem);
+    const void* const kernels = dlsym(loaded.handle, symbol);
+    if (kernels == nullptr) return NoKernels(op, "not in this build of the CUDA library");
+    return kernels;
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kResourceExhausted, "no memory to look for the CUDA library");
+  }
+}
+
+}  // namespace raggrad::cuda

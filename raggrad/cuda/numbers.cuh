@@ -1,0 +1,68 @@
+// Arithmetic with the CPU's bits. The library is compiled with -fmad=false, -ftz=true and IEEE division and square
+// root, so that float does by itself what the CPU kernels do; double has no flushing on a GPU and gets it here.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "raggrad/core/dtype.h"
+
+namespace raggrad::cuda {
+
+template <class T>
+inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+// What numbers of type T are summed in.
+template <class T>
+using SumType = std::conditional_t<kIsShortFloat<T>, float, T>;
+
+template <class T>
+__device__ inline SumType<T> Widen(T x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return __half2float(__ushort_as_half(x.bits));
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+__device__ inline T Narrow(SumType<T> x) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return {__half_as_ushort(__float2half_rn(x))};
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+  } else {
+    return x;
+  }
+}
+
+// A subnormal double becomes a zero of its sign.
+template <class A>
+__device__ inline A Flush(A x) {
+  if constexpr (std::is_same_v<A, double>) {
+    return fabs(x) < 0x1p-1022 ? copysign(0.0, x) : x;
+  } else {
+    return x;
+  }
+}
+
+template <class A>
+__device__ inline A Add(A a, A b) {
+  if constexpr (std::is_integral_v<A>) {
+    return static_cast<A>(static_cast<std::make_unsigned_t<A>>(a) + static_cast<std::make_unsigned_t<A>>(b));
+  } else {
+    return Flush(Flush(a) + Flush(b));
+  }
+}
+
+template <class A>
+__device__ inline A Multiply(A a, A b) {
+  return Flush(Flush(a) * Flush(b));
+}
+
+}  // namespace raggrad::cuda
