@@ -83,11 +83,12 @@ function(raggrad_headers)
   install(FILES ${ARGN} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endfunction()
 
-# One GoogleTest program.
+# One GoogleTest program. What is tested is in the library: the test itself is compiled in half the time with -O1.
 function(raggrad_test source)
   if(RAGGRAD_BUILD_TESTS)
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
   endif()
