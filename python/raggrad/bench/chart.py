@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73", "fbgemm": "#cc79a7", "plain": "#888888"}
-_TARGET = "#222222"
+_NAMES = {"plain": "itself without plan and fusion"}
+_TARGET, _BEHIND = "#222222", "#b00000"
 
 Bar = tuple[Row, str, float]  # of a row, a peer, the ratio
 
@@ -35,15 +36,15 @@ def draw(run: Run, path: Path) -> None:
     longest = max(sum(map(_height, panel)) for panel in panels)
     figure = Figure(figsize=(8 * len(panels), 1.6 + 0.17 * longest), layout="constrained")
     ratios = [ratio for group in groups for _, _, ratio in group]
-    limits = (min(0.5, 0.8 * min(ratios)), 2.5 * max(ratios))
+    limits = (min(0.8, 0.7 * min(ratios)), 2.5 * max(ratios))
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, panel, limits, longest)
-    figure.suptitle(
-        f"raggrad: how many times faster, by median time\n{run.machine}; {run.threads} threads, {run.rounds} rounds",
-        x=0.01, ha="left", fontsize=11,
-    )  # fmt: skip
+    wanted = [ratio >= target.factor for group in groups for row, peer, ratio in group if (target := row.target(peer))]
+    title = f"How many times faster raggrad is: {sum(wanted)} of {len(wanted)} targets reached"
+    conditions = f"{run.machine}; {run.threads} threads for everybody, medians of {run.rounds} rounds"
+    figure.suptitle(f"{title}\n{conditions}", x=0.01, ha="left", fontsize=11)
     shown = dict.fromkeys(peer for group in groups for _, peer, _ in group)
-    handles = [Patch(color=_COLORS[peer], label=f"than {peer}") for peer in shown]
+    handles = [Patch(color=_COLORS[peer], label=f"than {_NAMES.get(peer, peer)}") for peer in shown]
     handles.append(Line2D([], [], color=_TARGET, linewidth=2, label="wanted at least"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
     figure.savefig(path, dpi=120)
@@ -69,13 +70,15 @@ def _draw_panel(axes: Axes, groups: list[list[Bar]], limits: tuple[float, float]
         middles.append(place + len(group) / 2)
         for row, peer, ratio in group:
             middle = place + 0.5
-            axes.barh(middle, ratio, height=0.85, color=_COLORS[peer])
+            axes.barh(middle, ratio - 1, left=1, height=0.85, color=_COLORS[peer])
             target = row.target(peer)
             if target:
                 axes.plot([target.factor] * 2, [place, place + 1], color=_TARGET, linewidth=2)
-            end = max(ratio, target.factor) if target else ratio
-            offset = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{ratio:.1f}x", (end, middle), fontsize=7, **offset)
+            behind = target is not None and ratio < target.factor
+            label = f"{ratio:.1f}x, wanted {target.factor:g}x" if behind else f"{ratio:.1f}x"
+            style = {"color": _BEHIND, "weight": "bold"} if behind else {}
+            end = max(1, ratio, target.factor if target else 0)
+            axes.annotate(label, (end, middle), (4, 0), textcoords="offset points", va="center", fontsize=7, **style)
             place += 1
         place += _height(group) - len(group)
     low, high = limits
@@ -84,7 +87,8 @@ def _draw_panel(axes: Axes, groups: list[list[Bar]], limits: tuple[float, float]
     axes.set_xlim(low, high)
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks], fontsize=8)
     axes.minorticks_off()
-    axes.axvline(1, color="#888888", linewidth=1)
+    axes.axvline(1, color=_TARGET, linewidth=1)
+    axes.axvspan(low, 1, color="#f4e0e0", zorder=0)
     axes.grid(axis="x", color="#dddddd")
     axes.set_axisbelow(True)
     axes.set_yticks(middles, [group[0][0].name for group in groups], fontsize=8)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from .workloads import WORKLOADS, Workload
 PLAIN = "plain"  # raggrad itself, without plans and fusion
 PEERS = (*environments.REQUIREMENTS, PLAIN)
 _ROUNDS, _QUICK_ROUNDS = 9, 3
+_QUICK_SECONDS = 100  # then the last round ends, so that all is over within 2 minutes
+_COPY_SECONDS = 20  # that a measured copy bandwidth is good for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "its own. Libraries that are not there yet are installed into the folder of --envs. Exit status: 0; with "
         "--baseline 1 if a workload has become slower."
     )
-    parser.add_argument("--quick", action="store_true", help=f"fewer workloads, {_QUICK_ROUNDS} rounds: 2 minutes")
+    parser.add_argument("--quick", action="store_true", help="under 2 minutes once the libraries are there: the "
+                        f"main workloads, {_QUICK_ROUNDS} rounds, and what does not fit in is cut")  # fmt: skip
     parser.add_argument("--only", metavar="PATTERN", action="append", help="workloads like this, e.g. 'segment-A*'")
     parser.add_argument("--list", action="store_true", help="say what the workloads are, and stop")
     parser.add_argument("--peers", metavar="NAMES", help=f"with commas, or none (default: {','.join(PEERS)})")
@@ -115,46 +120,76 @@ def _measure(
     options: argparse.Namespace, workloads: Sequence[Workload], peers: list[str], threads: int, rounds: int
 ) -> report.Run:
     result = report.Run([], peers, threads, rounds)
+    pythons = _interpreters(options, result)
+    deadline = time.monotonic() + _QUICK_SECONDS if options.quick else math.inf
     ours = participants.raggrad_in(participants.HERE, threads)
     company: list[Participant] = [ours]
-    if options.cpp:
-        _join(company, result, "raggrad-c++", lambda: participants.CppBenchmarks(options.cpp, threads))
-    interpreters = dict(options.python)
-    for peer in peers:
-        _join(company, result, peer, lambda peer=peer: _start(peer, options, interpreters.get(peer), threads))
-    result.versions = {participant.name: participant.about for participant in company}
+    copied = -math.inf
 
     def before(workload: Workload) -> None:
+        nonlocal copied
         say(workload.name)
-        if workload.traffic is not None and "python" in workload.doors:
+        if workload.traffic is not None and time.monotonic() > copied + _COPY_SECONDS:
             result.bandwidths.append(ours.copy_bandwidth())
+            copied = time.monotonic()
 
-    with progress(len(workloads) * (rounds + 1)) as (say, step):
-        result.outcomes = measure.run(workloads, company, rounds, before=before, step=step)
-    for participant in company:
-        participant.close()
+    try:
+        if options.cpp:
+            _join(company, result, "raggrad-c++", lambda: participants.CppBenchmarks(options.cpp, threads))
+        for peer in peers:
+            if peer == PLAIN:
+                _join(company, result, peer, lambda: participants.raggrad_in(participants.HERE, threads, PLAIN, PLAIN))
+            elif peer in pythons:
+                _join(company, result, peer, lambda peer=peer: Process(peer, peer, pythons[peer], threads))
+        result.versions = {participant.name: participant.about for participant in company}
+        with progress(len(workloads) * (rounds + 1)) as (say, step):
+            result.outcomes = measure.run(workloads, company, rounds, deadline=deadline, before=before, step=step)
+    finally:
+        for participant in company:
+            participant.close()
+    if options.quick:
+        result.cuts = _cuts(workloads, result)
     return result
+
+
+def _interpreters(options: argparse.Namespace, result: report.Run) -> dict[str, str]:
+    """By peer. Installs those that are asked for and not there."""
+    pythons = dict(options.python)
+    for peer in result.peers:
+        if peer in pythons or peer == PLAIN:
+            continue
+        try:
+            if not environments.is_installed(peer, options.envs):
+                if options.no_install:
+                    raise environments.CannotInstall(f"not installed in {options.envs}")
+                print(f"installing {peer} into {options.envs} ...", file=sys.stderr, flush=True)
+                environments.install(peer, options.envs)
+            pythons[peer] = str(environments.python_of(peer, options.envs))
+        except environments.CannotInstall as reason:
+            _miss(result, peer, reason)
+    return pythons
 
 
 def _join(company: list[Participant], result: report.Run, name: str, start: Callable[[], Participant]) -> None:
     try:
         company.append(start())
-    except (Failed, environments.CannotInstall) as reason:
-        result.missing[name] = str(reason)
-        print(f"missing: {name}: {reason}", file=sys.stderr)
+    except Failed as reason:
+        _miss(result, name, reason)
 
 
-def _start(peer: str, options: argparse.Namespace, python: str | None, threads: int) -> Process:
-    if peer == PLAIN:
-        return participants.raggrad_in(participants.HERE, threads, PLAIN, PLAIN)
-    if python is None:
-        if not environments.is_installed(peer, options.envs):
-            if options.no_install:
-                raise environments.CannotInstall(f"not installed in {options.envs}")
-            print(f"installing {peer} into {options.envs} ...", file=sys.stderr, flush=True)
-            environments.install(peer, options.envs)
-        python = str(environments.python_of(peer, options.envs))
-    return Process(peer, peer, python, threads)
+def _miss(result: report.Run, name: str, reason: Exception) -> None:
+    result.missing[name] = str(reason)
+    print(f"missing: {name}: {reason}", file=sys.stderr)
+
+
+def _cuts(workloads: Sequence[Workload], result: report.Run) -> list[str]:
+    """What --quick left out."""
+    lines = [f"{len(workloads)} of {len(WORKLOADS)} workloads, {result.rounds} rounds instead of {_ROUNDS}"]
+    short = [o.workload.name for o in result.outcomes if o.rounds < result.rounds]
+    short += [f"{workload.name} (not timed)" for workload in workloads[len(result.outcomes) :]]
+    if short:
+        lines.append(f"fewer rounds, since {_QUICK_SECONDS} s were over: {', '.join(short)}")
+    return lines
 
 
 def _write(options: argparse.Namespace, result: report.Run) -> None:

@@ -38,12 +38,18 @@ def is_installed(peer: str, folder: Path) -> bool:
 def install(peer: str, folder: Path) -> None:
     """Makes the environment of a peer anew. pip's own settings (PIP_INDEX_URL, ...) say where packages come from."""
     environment = folder / f"venv-{peer}"
-    shutil.rmtree(environment, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    _run(sys.executable, "-m", "venv", str(environment))
     pip = (str(python_of(peer, folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(*pip, *REQUIREMENTS[peer], *_ALL)
-    _stamp(peer, folder).write_text(_wanted(peer))
+    shutil.rmtree(environment, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(sys.executable, "-m", "venv", str(environment))
+        _run(*pip, *REQUIREMENTS[peer], *_ALL)
+        _stamp(peer, folder).write_text(_wanted(peer))
+    except BaseException as error:
+        shutil.rmtree(environment, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise CannotInstall(str(error)) from None
+        raise
 
 
 def _stamp(peer: str, folder: Path) -> Path:
@@ -58,4 +64,6 @@ def _run(*command: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         lines = (result.stderr or result.stdout).strip().splitlines()
-        raise CannotInstall(lines[-1] if lines else f"{command[0]} ended with status {result.returncode}")
+        reason = lines[-1].removeprefix("ERROR: ") if lines else f"{command[0]} ended with status {result.returncode}"
+        unreachable = " (the package index could not be reached)" if "connection broken" in result.stderr else ""
+        raise CannotInstall(reason + unreachable)

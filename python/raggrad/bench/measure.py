@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from .participants import Failed, Gone, Participant, Sample
 from .workloads import Target, Workload
 
 _PAUSE = 0.02  # seconds, for the threads of the one before to fall asleep
+_HOPELESS = 1.5  # times as long as a participant's best way in the first round: not timed again
 
 DOORS = {"python": "raggrad", "c++": "raggrad-c++"}  # who is raggrad when called from there
 
@@ -56,6 +58,7 @@ class Outcome:
     timings: dict[str, list[Timing]] = field(default_factory=dict)  # by participant
     notes: dict[str, str] = field(default_factory=dict)  # why one was not timed, or not in every way
     traffic: int | None = None
+    rounds: int = 0  # that were timed
 
     def best(self, participant: str) -> Timing | None:
         timed = [timing for timing in self.timings.get(participant, ()) if timing.samples]
@@ -91,18 +94,22 @@ def run(
     rounds: int,
     *,
     divisor: int = 1,
+    deadline: float = math.inf,
     before: Callable[[Workload], None] = lambda workload: None,
     step: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """`before` is called before each workload and `step` after each of its loads and rounds."""
+    """`before` is called before each workload and `step` after each of its loads and rounds. After the deadline, in
+    seconds of the monotonic clock, no workload and no second round begins."""
     company = _Company(participants)
     outcomes = []
     for workload in workloads:
+        if outcomes and time.monotonic() > deadline:
+            break
         before(workload)
         outcome = company.load(workload, divisor)
         step()
-        for number in range(rounds):
-            company.sample(outcome, number)
+        while outcome.rounds < rounds and (outcome.rounds == 0 or time.monotonic() < deadline):
+            company.sample(outcome)
             step()
         outcomes.append(outcome)
     return outcomes
@@ -136,21 +143,25 @@ class _Company:
                 outcome.notes[name] = "; ".join(loaded.errors)
         return outcome
 
-    def sample(self, outcome: Outcome, number: int) -> None:
+    def sample(self, outcome: Outcome) -> None:
         """Everybody once. Who begins changes from round to round."""
         names = list(outcome.timings)
-        first = number % max(1, len(names))
+        first = outcome.rounds % max(1, len(names))
         for name in names[first:] + names[:first]:
+            timings = outcome.timings[name]
+            limit = _HOPELESS * min((t.samples[0].seconds for t in timings if t.samples), default=math.inf)
             try:
-                for way, timing in enumerate(outcome.timings[name]):
-                    time.sleep(_PAUSE)
-                    timing.samples.append(self._present[name].sample(way))
+                for way, timing in enumerate(timings):
+                    if outcome.rounds == 0 or timing.samples[0].seconds <= limit:
+                        time.sleep(_PAUSE)
+                        timing.samples.append(self._present[name].sample(way))
             except Failed as failure:
                 self._miss(outcome, name, failure)
+        outcome.rounds += 1
 
     def _miss(self, outcome: Outcome, name: str, failure: Failed) -> None:
         outcome.timings.pop(name, None)
         outcome.notes[name] = str(failure)
         if isinstance(failure, Gone):
-            self._gone[name] = str(failure)
+            self._gone[name] = outcome.notes[name] = f"gone since {outcome.workload.name}: {failure}"
             self._present.pop(name).close()

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from .timing import SAMPLE_SECONDS
 from .workloads import Workload
 
 Json = dict[str, Any]
@@ -62,17 +64,17 @@ class Process:
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         if python_path is not None:
             environment["PYTHONPATH"] = python_path
-        self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("start_worker.py")), module, str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-        )
+        command = [python, str(Path(__file__).with_name("start_worker.py")), module, str(threads)]
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._log, text=True, env=environment
+            )
+        except OSError as error:
+            raise Failed(str(error)) from None
         try:
             self.about: dict[str, str] = self._answer()
-        except Failed:
+        except BaseException:
             self.close()
             raise
 
@@ -113,16 +115,11 @@ class Process:
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout
-        try:
+        self._process.kill()  # it has nothing to lose, and may be in the middle of a call
+        self._process.wait()
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         self._process.stdout.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
         self._log.close()
 
     def _ask(self, **request: Any) -> Json:
@@ -137,8 +134,10 @@ class Process:
         assert self._process.stdout
         alarm = threading.Timer(_LONGEST_ANSWER, self._process.kill)
         alarm.start()
-        line = self._process.stdout.readline()
-        alarm.cancel()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            alarm.cancel()  # or else the interpreter would wait for it after Ctrl-C
         if not line:
             raise Gone(self._last_words())
         answer = json.loads(line)
@@ -175,8 +174,9 @@ class CppBenchmarks:
         return Loaded(["C++"] if workload.name in self._programs else [])
 
     def sample(self, way: int) -> Sample:
-        arguments = [f"--benchmark_filter=^{self._workload}(/|$)", "--benchmark_format=json"]
-        report = json.loads(self._run(self._programs[self._workload], *arguments))["benchmarks"][0]
+        chosen = f"--benchmark_filter=^{self._workload}(/|$)"
+        arguments = ("--benchmark_format=json", f"--benchmark_min_time={SAMPLE_SECONDS}")
+        report = json.loads(self._run(self._programs[self._workload], chosen, *arguments))["benchmarks"][0]
         if report.get("error_occurred"):
             raise Failed(report["error_message"])
         unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[report["time_unit"]]

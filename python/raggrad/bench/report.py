@@ -26,7 +26,8 @@ class Run:
     rounds: int
     versions: dict[str, dict[str, str]] = field(default_factory=dict)  # by participant
     missing: dict[str, str] = field(default_factory=dict)  # peers that could not be started: why
-    bandwidths: list[dict[str, float]] = field(default_factory=list)  # measured before each workload
+    cuts: list[str] = field(default_factory=list)  # what a quick run left out
+    bandwidths: list[dict[str, float]] = field(default_factory=list)  # measured now and then
     when: str = field(default_factory=lambda: datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
     machine: str = field(default_factory=lambda: describe_machine())
 
@@ -162,6 +163,7 @@ def _facts(run: Run) -> list[str]:
     ]
     if copy and fresh:
         lines.append(f"copy bandwidth: {copy / 1e9:.1f} GB/s, into fresh memory {fresh / 1e9:.1f} GB/s")
+    lines += [f"quick: {cut}" for cut in run.cuts]
     lines += [f"missing: {peer}: {why}" for peer, why in run.missing.items()]
     return lines
 
@@ -237,6 +239,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "rounds": run.rounds,
         "versions": run.versions,
         "missing": run.missing,
+        "cuts": run.cuts,
         "copy_bandwidth": run.bandwidth("copy"),
         "fresh_copy_bandwidth": run.bandwidth("fresh"),
         "workloads": [_outcome_json(outcome) for outcome in run.outcomes],

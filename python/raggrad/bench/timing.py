@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_LEAST = 0.15  # seconds that a sample should last, so that one interruption does not decide it
+SAMPLE_SECONDS = 0.15  # at least, so that one interruption does not decide
 _BLOCK = 20e-6  # seconds; shorter calls are timed in blocks: long for the clock, short for what else is on the machine
 _MOST_CALLS = 20_000
 
@@ -19,14 +19,14 @@ _COPY_BYTES = 256 << 20
 
 
 def calls_per_sample(seconds: float) -> int:
-    return max(1, min(_MOST_CALLS, round(_LEAST / max(seconds, 1e-9))))
+    return max(1, min(_MOST_CALLS, round(SAMPLE_SECONDS / max(seconds, 1e-9))))
 
 
 def time_calls(call: Callable[[], Any], calls: int) -> float:
     """Seconds per call: the median of the calls or, if they are short, of blocks of them. The output is allocated
     inside the time and given back outside of it; within a block, inside."""
     clock = time.perf_counter
-    block = max(1, round(calls * _BLOCK / _LEAST))
+    block = max(1, round(calls * _BLOCK / SAMPLE_SECONDS))
     times = []
     gc.collect()
     gc.disable()

@@ -36,11 +36,15 @@ class Server:
         """Prepares and warms up all ways to do a workload; an error for each that cannot."""
         self._loaded = []  # gives the memory back first
         self._workload = workloads.BY_NAME[workload]
+        answer: Json = {"ways": [], "digest": None, "traffic": None}
+        ways = self._peer.WAYS.get(self._workload.task, ())
+        if not ways:
+            return answer
         inputs = self._inputs = self._workload.inputs(divisor)
-        answer: Json = {"ways": [], "digest": workloads.digest(inputs), "traffic": None}
+        answer["digest"] = workloads.digest(inputs)
         if self._workload.traffic is not None:
             answer["traffic"] = self._workload.traffic(inputs)
-        for number, way in enumerate(self._peer.WAYS.get(self._workload.task, ())):
+        for number, way in enumerate(ways):
             try:
                 self._warm_up(way, way.prepare(inputs))
                 answer["ways"].append({"name": way.name})
