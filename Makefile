@@ -12,12 +12,14 @@ MINUTES ?= 10
 SECONDS ?= 60
 SEED ?=
 BENCH ?=
+SWEEP ?=
 FILTER ?= -(ids|entries):100000000
 COMMIT ?= HEAD
 
 VENV := build/venv
 VENV_LINT := build/venv-lint
 VENV_TF := build/venv-tf
+VENV_CUDA := build/venv-cuda
 PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
 
 export PYTHON
@@ -87,6 +89,21 @@ sanitize-asan sanitize-tsan: sanitize-%: build/%/.built
 test-clang: build/clang/.built  ## the C++ tests, compiled by clang, and the benchmarks, which are only compiled
 	ctest --preset clang -j $(JOBS)
 
+.PHONY: test-gpu
+test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine's; nvcc on the PATH or named by CUDACXX
+	tools/gpu_tests.sh gpu --all
+
+# The release build takes the kernels in where there is nvcc, and keeps in mind where that was.
+.PHONY: cuda
+cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it installs if need be; counts tests that need a GPU
+	if ! command -v "$${CUDACXX:-nvcc}" >/dev/null; then \
+	  $(MAKE) $(VENV_CUDA)/.packages; \
+	  cuda=$$(echo $(CURDIR)/$(VENV_CUDA)/lib/python3.*/site-packages/nvidia/cu13); \
+	  export CUDACXX="$$cuda/bin/nvcc" CUDAFLAGS="-I$$cuda/include/cccl -L$$cuda/lib"; \
+	fi; \
+	$(MAKE) build/release/.built
+	tools/gpu_tests.sh release
+
 .PHONY: fuzz
 fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 	tools/setup/system_packages.sh ninja-build clang libclang-rt-dev
@@ -100,6 +117,14 @@ bench: $(VENV)/.raggrad build/bench/cpp  ## times against TensorFlow, torch, JAX
 .PHONY: bench-cpp
 bench-cpp: build/bench/cpp  ## the C++ benchmarks, with a sweep over sizes; FILTER= is a regular expression
 	for program in build/bench/cpp/benchmarks/*_bench; do $$program --benchmark_filter='$(FILTER)'; done
+
+.PHONY: bench-sweep
+bench-sweep: build/bench/cpp  ## the time per id at 10^4 to 10^8 ids, as a table; SWEEP='--largest 1e7' takes less memory
+	benchmarks/sweep.py build/bench/cpp/benchmarks $(SWEEP)
+
+.PHONY: bench-profile
+bench-profile: $(VENV)/.raggrad build/bench/cpp  ## where the time of each workload goes, as a table; needs perf
+	$(VENV)/bin/python benchmarks/where_time_goes.py build/bench/cpp/benchmarks
 
 .PHONY: perf-check
 perf-check: $(VENV)/.raggrad  ## times the working tree against COMMIT=HEAD; fails on a loss of over 10 %
@@ -117,8 +142,8 @@ clean:  ## remove build/
 
 # Virtual environments. A stamp in the environment says that a step is done.
 
-$(VENV_LINT)/.created $(VENV_TF)/.created: | $(VENV)/.created
-$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created: %/.created:
+$(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created: | $(VENV)/.created
+$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created: %/.created:
 	tools/setup/make_venv.sh $*
 	@touch $@
 
@@ -138,6 +163,10 @@ $(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.cr
 	$(VENV_TF)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
+$(VENV_CUDA)/.packages: tools/setup/requirements-cuda.txt | $(VENV_CUDA)/.created
+	$(VENV_CUDA)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
 # C++ builds, one folder per preset. CMake itself knows what is out of date.
 
 .PHONY: build/release/.built build/asan/.built build/tsan/.built build/clang/.built
@@ -146,6 +175,12 @@ build/release/.built build/asan/.built build/tsan/.built build/clang/.built: bui
 	  $(if $(filter clang,$*),libbenchmark-dev)
 	cmake --preset $*
 	cmake --build --preset $* -j $(JOBS)
+
+# Without system_packages.sh: machines with a GPU often have no network.
+.PHONY: build/gpu/.built
+build/gpu/.built:
+	cmake --preset gpu
+	cmake --build --preset gpu -j $(JOBS)
 
 .PHONY: build/bench/cpp
 build/bench/cpp: | $(VENV)/.created

@@ -91,5 +91,17 @@ function(raggrad_test source)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
+    if(name MATCHES "cuda_test$")
+      raggrad_gpu_test(${name})
+    endif()
+  endif()
+endfunction()
+
+# Marks a test that needs a GPU, and tells it where the kernels are. The others get no kernels: some hand out pointers
+# that are said to be on a GPU and are not.
+function(raggrad_gpu_test name)
+  set_tests_properties(${name} PROPERTIES LABELS gpu)
+  if(RAGGRAD_WITH_CUDA)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT RAGGRAD_CUDA_LIBRARY=$<TARGET_FILE:raggrad_cuda>)
   endif()
 endfunction()

@@ -19,14 +19,14 @@ class Scratch {
   static Result<Scratch> Make(const Context& ctx, int64_t count) noexcept {
     Scratch scratch;
     scratch.allocator_ = ctx.allocator;
-    if (count <= 0) return scratch;
+    if (count <= 0) return Result<Scratch>(std::move(scratch));  // nvcc 13.0 would copy
     if (!__builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &scratch.bytes_)) {
       scratch.data_ = static_cast<T*>(ctx.allocator->Allocate(scratch.bytes_));
     }
     if (scratch.data_ == nullptr) {
       return MakeError(Code::kResourceExhausted, "no memory for ", count, " x ", sizeof(T), " bytes of scratch");
     }
-    return scratch;
+    return Result<Scratch>(std::move(scratch));
   }
 
   Scratch() noexcept = default;

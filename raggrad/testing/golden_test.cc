@@ -1,7 +1,8 @@
 // Runs every case of the golden files through the C++ interface, with 1, 2 and 7 threads and every instruction set:
 // codes, TensorFlow's words in the error text, shapes, dtypes and bits must be the recorded ones. One test per file.
 //
-// Files come from the project's goldens/ and from the directory that RAGGRAD_SHARED_GOLDENS names, if any.
+// Files come from the project's goldens/ and from the directory that RAGGRAD_SHARED_GOLDENS names, if any. With
+// RAGGRAD_TEST_DEVICE=cuda operands are in device memory, and sums in the CPU's order.
 #include "raggrad/testing/golden.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +12,8 @@
 #include <iostream>
 #include <iterator>
 
+#include "raggrad/cuda/cuda.h"
+#include "raggrad/testing/golden_device.h"
 #include "raggrad/testing/golden_operators.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -53,25 +56,64 @@ class ExpectedOutputs final : public GoldenOutputs {
   size_t count_ = 0;
 };
 
-void RunCase(const GoldenCase& golden, GoldenOperator call) {
-  // Small enough for a machine on which the large requests of these cases would succeed.
-  ExactAllocator small_memory(size_t{8} << 30);
-  const Code code = ExpectedCode(golden);
+// Small enough for a machine on which the large requests of some cases would succeed.
+constexpr size_t kSmallMemory = size_t{8} << 30;
+
+// `golden` with its operands where `operands` has them.
+void RunCase(const GoldenCase& golden, const GoldenCase& operands, GoldenOperator call, const Context& ctx,
+             GoldenOutputs& outputs) {
+  const Status status = call(operands, ctx, outputs);
+  if (const Code code = ExpectedCode(golden); code != Code::kOk) {
+    EXPECT_THAT(status, StatusIs(code, HasSubstr(HasTensorFlowsWords(golden) ? golden.message : "")));
+  } else {
+    EXPECT_THAT(status, IsOk());
+  }
+}
+
+void RunOnCpu(const GoldenCase& golden, GoldenOperator call) {
+  ExactAllocator small_memory(kSmallMemory);
   ForEachSetting([&](Context ctx) {
-    if (code == Code::kResourceExhausted) ctx.allocator = &small_memory;
+    if (ExpectedCode(golden) == Code::kResourceExhausted) ctx.allocator = &small_memory;
     ExpectedOutputs outputs(golden);
-    const Status status = call(golden, ctx, outputs);
-    if (code != Code::kOk) {
-      EXPECT_THAT(status, StatusIs(code, HasSubstr(HasTensorFlowsWords(golden) ? golden.message : "")));
-    } else {
-      EXPECT_THAT(status, IsOk());
-    }
+    RunCase(golden, golden, call, ctx, outputs);
   });
+}
+
+// Whether the case can be run there.
+bool RunOnGpu(const GoldenCase& golden, GoldenOperator call) {
+  const std::optional<GoldenCase> on_device = CopyToDevice(golden);
+  if (!on_device) return false;
+  class HostCopies final : public GoldenOutputs {
+   public:
+    explicit HostCopies(GoldenOutputs& outputs) : outputs_(outputs) {}
+    void Add(std::string_view name, const GoldenView& output) override {
+      WithHostCopy(output, [&](const GoldenView& copy) { outputs_.Add(name, copy); });
+    }
+
+   private:
+    GoldenOutputs& outputs_;
+  };
+  LimitedDeviceMemory small_memory(kSmallMemory);
+  Context ctx;
+  if (ExpectedCode(golden) == Code::kResourceExhausted) ctx.allocator = &small_memory;
+  ctx.accumulation = Accumulation::kSequential;
+  ExpectedOutputs expected(golden);
+  HostCopies outputs(expected);
+  RunCase(golden, *on_device, call, ctx, outputs);
+  return true;
+}
+
+bool OnGpu() {
+  const char* const device = std::getenv("RAGGRAD_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "cuda";
 }
 
 class Golden : public ::testing::TestWithParam<std::filesystem::path> {};
 
 TEST_P(Golden, AllCasesAgree) {
+  if (OnGpu()) {
+    if (const Status status = CudaStatus(); !status.ok()) GTEST_SKIP() << status.message();
+  }
   std::vector<GoldenCase> cases;
   try {
     cases = ReadGoldens(GetParam());
@@ -79,15 +121,20 @@ TEST_P(Golden, AllCasesAgree) {
     FAIL() << error.what();
   }
   ASSERT_FALSE(cases.empty()) << GetParam() << " has no cases";
-  size_t not_run = 0;
+  size_t not_run = 0, not_on_gpu = 0;
   for (const GoldenCase& golden : cases) {
     SCOPED_TRACE(golden.place);
     if (const GoldenOperator call = FindGoldenOperator(golden.op)) {
-      RunCase(golden, call);
+      if (!OnGpu()) {
+        RunOnCpu(golden, call);
+      } else if (!RunOnGpu(golden, call)) {
+        ++not_on_gpu;
+      }
     } else {
       ++not_run;
     }
   }
+  if (not_on_gpu > 0) std::cout << "[ NOT RUN  ] not on the GPU, which has no strings: " << not_on_gpu << " cases\n";
   if (not_run == 0) return;
   const std::string message = "not run: " + std::to_string(not_run) + " cases of operators this version does not have";
   if (not_run == cases.size()) GTEST_SKIP() << message;

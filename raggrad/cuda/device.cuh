@@ -1,0 +1,45 @@
+// What kernels of several families share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "raggrad/core/error_text.h"
+
+namespace raggrad::cuda {
+
+inline constexpr unsigned kWarp = 32;
+inline constexpr uint32_t kAllLanes = 0xffffffff;
+
+__device__ inline unsigned Lane() { return threadIdx.x % kWarp; }
+
+// The number of this thread among all of a grid of one dimension.
+__device__ inline int64_t GlobalThread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+// As the CPU's kernels, those that only move elements know nothing of them but their size. 16 bytes need not be
+// aligned to more than 8.
+struct TwoWords {
+  uint64_t words[2];
+};
+template <size_t kBytes>
+using BitsOfSize = std::conditional_t<
+    kBytes == 1, uint8_t,
+    std::conditional_t<kBytes == 2, uint16_t,
+                       std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 8, uint64_t, TwoWords>>>>;
+template <class T>
+using Bits = BitsOfSize<sizeof(T)>;
+
+__device__ inline void AtomicMin(uint64_t* word, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  atomicMin(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+}
+
+// The answer of an operator that has kernels for numbers only.
+inline Status NoStrings(std::string_view op, std::string_view argument) noexcept {
+  return MakeError(Code::kUnimplemented, op, ": there are no kernels for strings on this device [", argument,
+                   ": expected numbers, got string]");
+}
+
+}  // namespace raggrad::cuda

@@ -1,0 +1,32 @@
+// Golden cases with their operands in device memory.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "raggrad/core/allocator.h"
+#include "raggrad/testing/golden.h"
+
+namespace raggrad::testing {
+
+// Inputs and attributes of a case, with the inputs in device memory except for those that operators always take from
+// host memory: numbers that decide about shapes, and the splits of ragged elements. Nothing if there is an input that
+// device memory cannot hold, such as strings.
+std::optional<GoldenCase> CopyToDevice(const GoldenCase& golden);
+
+// f(output), if need be with a copy in host memory.
+void WithHostCopy(const GoldenView& output, const std::function<void(const GoldenView&)>& f);
+
+// Device memory that refuses requests larger than `limit`.
+class LimitedDeviceMemory final : public Allocator {
+ public:
+  explicit LimitedDeviceMemory(size_t limit);
+  void* Allocate(size_t bytes) noexcept override { return bytes > limit_ ? nullptr : pool_->Allocate(bytes); }
+  void Deallocate(void* pointer, size_t bytes) noexcept override { pool_->Deallocate(pointer, bytes); }
+
+ private:
+  const size_t limit_;
+  Allocator* const pool_;
+};
+
+}  // namespace raggrad::testing

@@ -1,0 +1,103 @@
+// Tests that need a GPU: they copy operands of host memory there, bring results back and compare them with the CPU's.
+//
+//   using SliceCudaTest = testing::GpuTest;                     // skipped, with the reason, where there is no GPU
+//   const OnDevice grad(host_grad);                             // a TensorView like any other
+//   ExpectSame(SparseSliceGrad(grad, ...), SparseSliceGrad(host_grad, ...));
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/result.h"
+#include "raggrad/cpu/convert.h"
+#include "raggrad/cuda/cuda.h"
+#include "raggrad/testing/owned.h"
+
+namespace raggrad::testing {
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status status = CudaStatus(); !status.ok()) GTEST_SKIP() << status.message();
+  }
+};
+
+// A copy of an operand in device memory; the test fails if it cannot be made.
+class OnDevice {
+ public:
+  explicit OnDevice(const TensorView& host, const Context& ctx = {}) {
+    Result<Tensor> copy = CopyTensor(host, Device::kCuda, ctx);
+    if (copy.ok()) {
+      tensor_ = *std::move(copy);
+    } else {
+      ADD_FAILURE() << copy.status().message();
+    }
+  }
+
+  const TensorView& view() const noexcept { return tensor_.view(); }
+  operator const TensorView&() const noexcept { return view(); }  // NOLINT: implicit, to be passed as an argument
+  Tensor& tensor() noexcept { return tensor_; }
+
+ private:
+  Tensor tensor_;
+};
+
+// A copy in host memory of a tensor from anywhere.
+inline Tensor OnHost(const TensorView& from, const Context& ctx = {}) {
+  Result<Tensor> copy = CopyTensor(from, Device::kCpu, ctx);
+  if (copy.ok()) return *std::move(copy);
+  ADD_FAILURE() << copy.status().message();
+  return {};
+}
+
+// `got` is in device memory and has dtype, shape and every bit of `want`, which is in host memory. NaNs are equal.
+inline void ExpectSame(const TensorView& got, const TensorView& want, const Context& ctx = {}) {
+  EXPECT_EQ(got.device, Device::kCuda);
+  EXPECT_EQ(Difference(OnHost(got, ctx).view(), want), "");
+}
+
+// The same for what two calls gave: both a tensor, or both an error of one code and text.
+inline void ExpectSame(const Result<Tensor>& got, const Result<Tensor>& want, const Context& ctx = {}) {
+  if (got.ok() && want.ok()) return ExpectSame(got->view(), want->view(), ctx);
+  EXPECT_EQ(got.status().code(), want.status().code());
+  EXPECT_EQ(got.status().message(), want.status().message());
+}
+
+template <class T>
+double AsDouble(T value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return static_cast<double>(cpu::BaselineConvert::Widen(value));
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+// Every element of `got`, in device memory, is within relative * |want| + absolute of `want`, in host memory; a sum
+// that may cancel needs `absolute`. What is not finite must be the same. For FloatTypes.
+inline void ExpectClose(const TensorView& got, const TensorView& want, double relative, double absolute = 0,
+                        const Context& ctx = {}) {
+  EXPECT_EQ(got.device, Device::kCuda);
+  ASSERT_EQ(got.dtype, want.dtype);
+  ASSERT_TRUE(got.shape == want.shape);
+  const Tensor host = OnHost(got, ctx);
+  const Status visited = Visit(FloatTypes{}, want.dtype, [&]<class T>() -> Status {
+    const int64_t size = want.shape.NumElements().value_or(0);
+    for (int64_t i = 0; i < size; ++i) {
+      const double a = AsDouble(host.As<T>()[i]), b = AsDouble(want.As<T>()[i]);
+      const bool close = std::isfinite(b) ? std::abs(a - b) <= relative * std::abs(b) + absolute
+                                          : a == b || (std::isnan(a) && std::isnan(b));
+      if (!close)
+        return Status(Code::kInternal,
+                      "element " + std::to_string(i) + " is " + std::to_string(a) + ", expected " + std::to_string(b));
+    }
+    return {};
+  });
+  EXPECT_TRUE(visited.ok()) << visited.message();
+}
+
+}  // namespace raggrad::testing
