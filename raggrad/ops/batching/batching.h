@@ -90,6 +90,10 @@ struct UnbatchGradCall {
   // that are not contiguous or do not agree with the pieces, an index that is not [calls, 3] ([0, 3] for others than
   // owners), an original_input that has rows but no elements.
   bool strict = false;
+  // A cudaStream_t, if grad is in device memory (cuda/cuda.h): what makes grad has been queued there, and an owner's
+  // result is made there. Must live until the piece has been joined or dropped, and be the same in every thread (not
+  // cudaStreamPerThread).
+  void* stream = nullptr;
 };
 
 struct UnbatchCall {

@@ -39,6 +39,7 @@ class Batches {
   }
 
   int64_t pieces() const { return pieces_; }
+  int64_t bytes() const { return pieces_ * view_.dim(0) * 4; }  // of a batch
 
  private:
   int64_t pieces_;
@@ -88,6 +89,7 @@ void Together(benchmark::State& state, const Batches& batches, int64_t count, in
   ReportPercentiles(state, latencies);
   state.counters["batches"] = static_cast<double>(count);
   state.SetItemsProcessed(state.iterations() * count);
+  CountTraffic(state, count * 2 * batches.bytes());
 }
 
 // A batch of one piece: nobody waits.

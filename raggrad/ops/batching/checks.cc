@@ -72,6 +72,7 @@ Status PieceFit::Add(std::string_view op, int64_t row, const TensorView& piece) 
     first_row_ = row;
     shape_ = piece.shape;
     dtype_ = piece.dtype;
+    device_ = piece.device;
   }
   const auto misfit = [&](std::string_view text, std::string_view what, const auto& first, const auto& got) {
     return InvalidArgument(op, text, what, "[", *first_row_, "] = ", first, " vs. ", what, "[", row, "] = ", got);
@@ -83,6 +84,10 @@ Status PieceFit::Add(std::string_view op, int64_t row, const TensorView& piece) 
     return misfit("Dimensions of inputs should match: ", "shape", shape_, piece.shape);
   }
   if (piece.dtype != dtype_) return misfit("Types of inputs should match: ", "type", dtype_, piece.dtype);
+  if (piece.device != device_) {
+    return misfit("pieces are on different devices: ", "DLPack device type", static_cast<int32_t>(device_),
+                  static_cast<int32_t>(piece.device));
+  }
   if (__builtin_add_overflow(rows_, piece.dim(0), &rows_)) {
     return InvalidArgument(op, "the rows of the pieces add up to more than 2^63 - 1 [piece ", row, "]");
   }

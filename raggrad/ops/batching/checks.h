@@ -29,13 +29,15 @@ Result<int64_t> ReadId(std::string_view op, const TensorView& id, std::string_vi
 // Whether pieces of rank 1 and more can be joined along dimension 0. The first one is the measure for the others.
 class PieceFit {
  public:
-  // Rank, inner dimensions, dtype and the sum of the rows, in this order. `row` is the piece's number in messages.
+  // Rank, inner dimensions, dtype, device and the sum of the rows, in this order. `row` is the piece's number in
+  // messages.
   Status Add(std::string_view op, int64_t row, const TensorView& piece) noexcept;
 
  private:
   std::optional<int64_t> first_row_;
   Shape shape_;
   DType dtype_ = DType::kInvalid;
+  Device device_ = Device::kCpu;
   int64_t rows_ = 0;
 };
 

@@ -9,6 +9,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/batching/device_pieces.h"
 
 namespace raggrad::batching {
 namespace {
@@ -97,6 +98,7 @@ Result<Tensor> Join(const Context& ctx, int output, std::span<const TensorView> 
 }
 
 Result<Tensor> JoinShared(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
+  if (pieces[0].view.device != Device::kCpu) return JoinOnDevice(ctx, op, pieces);
   try {
     std::vector<TensorView> views;
     views.reserve(pieces.size());
@@ -117,7 +119,9 @@ Result<Tensor> CopyRows(const Context& ctx, const TensorView& view, int64_t begi
 }
 
 Result<Tensor> NoRows(const Context& ctx, int output, const TensorView& view) noexcept {
-  return AllocateOutput(ctx, output, view.dtype, Shape::WithDim0(0, view.shape.tail()));
+  Result<Tensor> empty = AllocateOutput(ctx, output, view.dtype, Shape::WithDim0(0, view.shape.tail()));
+  if (!empty.ok() || view.device == Device::kCpu) return empty;
+  return Tensor(ctx.allocator, nullptr, 0, view.dtype, empty->shape(), view.device);
 }
 
 bool NeedsCopy(const SharedView& view) noexcept { return view.keep_alive == nullptr && Elements(view.view) > 0; }

@@ -156,7 +156,7 @@ std::shared_ptr<UnbatchGradResource> BatchingRuntime::State::Begin(State* state,
   constexpr ResourceKind kKind = ResourceKind::kUnbatchGrad;
   return Guard<UnbatchGradResource>(done, [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
     if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
-    auto request = batching::CheckUnbatchGrad(call);
+    auto request = batching::CheckUnbatchGrad(state->environment->ctx, call);
     if (!request.ok()) return request.status();
     const auto make = [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
       return std::make_shared<UnbatchGradResource>(state->environment, OpName(kKind), state->limits);

@@ -154,6 +154,7 @@ void UnbatchGradResource::CarryOut(const Decision& decision, const UnbatchGradRe
   const Status served = wanted == nullptr ? Status() : Serve(*wanted, request, other);
   if (waits) return;
   mine.done = std::move(done);
+  mine.stream = request.stream;
   if (!mine.status.ok()) return;
   if (request.owner) {
     mine.status = Collect(request, mine.pieces);
@@ -184,6 +185,7 @@ Status UnbatchGradResource::StartWaiting(const Decision& decision, const Unbatch
   }
   batch.id = request.id;
   batch.dtype = request.grad.view.dtype;
+  batch.stream = request.stream;
   batch.missing = batch.rows.size();
   batch.fit = decision.fit;
   batch.done = std::move(done);
@@ -271,7 +273,7 @@ void UnbatchGradResource::End(Batches::iterator position, Status status, Unbatch
   bytes_ -= batch.bytes;
   --waiters_;
   if (!status.ok()) counters_.pieces_dropped += arrived;
-  ending = {std::move(batch.done), batch.blocked, std::move(status), std::move(batch.pieces), {}};
+  ending = {std::move(batch.done), batch.blocked, std::move(status), std::move(batch.pieces), batch.stream, {}};
   Unregister(position);
 }
 
@@ -305,9 +307,11 @@ void UnbatchGradResource::Close() noexcept {
 
 void UnbatchGradResource::Conclude(UnbatchGradEnding& ending) noexcept {
   if (!ending.done) return;
+  Context ctx = environment_->ctx;
+  ctx.stream = ending.stream;
   Result<Tensor> result = !ending.status.ok() ? Result<Tensor>(ending.status)
-                          : ending.no_rows    ? NoRows(environment_->ctx, 0, *ending.no_rows)
-                                              : JoinShared(environment_->ctx, kOp, ending.pieces);
+                          : ending.no_rows    ? NoRows(ctx, 0, *ending.no_rows)
+                                              : JoinShared(ctx, kOp, ending.pieces);
   ending.pieces.clear();
   Finish<Tensor>(ending.done, std::move(result));
 }

@@ -21,6 +21,7 @@ struct UnbatchGradEnding {
   BlockedCall<Tensor, UnbatchGradEnding>* blocked = nullptr;
   Status status = {};
   std::vector<SharedView> pieces = {};     // joined, if the status is OK; dropped otherwise
+  void* stream = nullptr;                  // of the owner, on a GPU
   std::optional<TensorView> no_rows = {};  // the result has this type and inner shape, and no rows
 };
 
@@ -46,6 +47,7 @@ class UnbatchGradResource final : public Resource {
     std::vector<SharedView> pieces = {};  // one per row; those that have not come are empty
     size_t missing = 0;
     int64_t bytes = 0;
+    void* stream = nullptr;
     PieceFit fit = {};
     Completion<Tensor> done = nullptr;
     Blocked* blocked = nullptr;

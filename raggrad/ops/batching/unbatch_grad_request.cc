@@ -5,6 +5,7 @@
 
 #include "raggrad/core/operands.h"
 #include "raggrad/ops/batching/checks.h"
+#include "raggrad/ops/batching/device_pieces.h"
 #include "raggrad/ops/batching/join.h"
 
 namespace raggrad::batching {
@@ -17,17 +18,16 @@ Status CheckInputs(const UnbatchGradCall& call) noexcept {
   if (Status s = CheckInputType(kOp, 1, "batch_index", DType::kInt64, call.batch_index.dtype); !s.ok()) return s;
   if (Status s = CheckInputType(kOp, 2, "grad", type, call.grad.view.dtype); !s.ok()) return s;
   if (Status s = CheckInputType(kOp, 3, "id", DType::kInt64, call.id.dtype); !s.ok()) return s;
-  TensorView original_input = call.original_input;
-  original_input.data = &call;  // never read: null will do
-  if (Status s = CheckOperands(kOp, {{"original_input", original_input},
-                                     {"batch_index", call.batch_index},
-                                     {"grad", call.grad.view},
-                                     {"id", call.id}});
-      !s.ok()) {
-    return s;
+  TensorView original_input = call.original_input;  // never read: null will do, and any device
+  original_input.data = &call;
+  const Operand operands[] = {
+      {"original_input", original_input}, {"batch_index", call.batch_index}, {"grad", call.grad.view}, {"id", call.id}};
+  for (const Operand& operand : operands) {
+    const bool anywhere = operand.name == "original_input" || operand.name == "grad";
+    if (Status s = anywhere ? CheckOperands(kOp, {operand}) : CheckHostOperand(kOp, operand); !s.ok()) return s;
   }
-  if (call.id.device != Device::kCpu) return NoKernelForDevice(kOp, call.id.device);
-  return {};
+  const Device device = call.grad.view.device;
+  return device == Device::kCpu ? Status() : CheckDevice(kOp, device, type);
 }
 
 // The keys in column 0 of an owner's index, which may have any rank as long as it has 3 elements per entry of dim 0.
@@ -88,7 +88,7 @@ Status CheckStrictRows(const UnbatchGradCall& call, UnbatchGradRequest& request)
 
 }  // namespace
 
-Result<UnbatchGradRequest> CheckUnbatchGrad(const UnbatchGradCall& call) noexcept {
+Result<UnbatchGradRequest> CheckUnbatchGrad(const Context& ctx, const UnbatchGradCall& call) noexcept {
   if (Status s = CheckInputs(call); !s.ok()) return s;
   const Result<int64_t> id = ReadId(kOp, call.id, "Expected `id` to be scalar. Received ", "");
   if (!id.ok()) return id.status();
@@ -100,6 +100,12 @@ Result<UnbatchGradRequest> CheckUnbatchGrad(const UnbatchGradCall& call) noexcep
   try {
     UnbatchGradRequest request{.id = *id, .owner = owner, .grad = call.grad, .waiting = call.waiting};
     request.bytes = BytesOf(call.grad.view);
+    if (call.grad.view.device != Device::kCpu) {
+      Result<SharedView> kept = KeepOnDevice(ctx, kOp, call.grad, call.stream);
+      if (!kept.ok()) return kept.status();
+      request.grad = *std::move(kept);
+      request.stream = call.stream;
+    }
     if (!owner) return request;
     request.index_status = ReadRows(call.batch_index, request.rows);
     request.lists_itself = std::ranges::find(request.rows, *id, &IndexRow::key) != request.rows.end();

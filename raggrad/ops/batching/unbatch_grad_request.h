@@ -24,10 +24,11 @@ struct UnbatchGradRequest {
   std::optional<int64_t> repeated = {};  // a key that is listed more than once
   SharedView grad;                       // not kept alive by the library yet
   int64_t bytes = 0;                     // in it
+  void* stream = nullptr;                // of it, on a GPU
   Waiting waiting = {};
 };
 
-// Checks that concern the call alone, in TensorFlow's order.
-Result<UnbatchGradRequest> CheckUnbatchGrad(const UnbatchGradCall& call) noexcept;
+// Checks that concern the call alone, in TensorFlow's order. `ctx`: for the copy of a piece in device memory.
+Result<UnbatchGradRequest> CheckUnbatchGrad(const Context& ctx, const UnbatchGradCall& call) noexcept;
 
 }  // namespace raggrad::batching

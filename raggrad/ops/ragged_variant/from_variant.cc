@@ -1,5 +1,6 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/cuda.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/ragged_variant/tensor_text.h"
@@ -36,7 +37,7 @@ Result<int64_t> InputRaggedRank(int64_t input_ragged_rank, int64_t output_ragged
 
 // In TensorFlow's order: the first fault decides which error it is.
 Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_ragged_rank, int64_t output_ragged_rank,
-                                 DType values_dtype, DType splits_dtype) noexcept {
+                                 DType values_dtype, DType splits_dtype, void* stream) noexcept {
   if (Status s = CheckDType(kOp, "values_dtype", values_dtype, RaggedTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(kOp, "splits_dtype", splits_dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckVariantShape(kOp, "encoded_ragged", encoded); !s.ok()) return s;
@@ -46,8 +47,8 @@ Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_
   if (!rank.ok()) return rank.status();
   Device device = Device::kCpu;
   if (!encoded.elements.empty() && encoded.elements[0]) device = encoded.elements[0]->values.device;
-  return FromVariantProblem{kOp,          encoded.shape, encoded.elements, *rank, output_ragged_rank, values_dtype,
-                            splits_dtype, device};
+  return FromVariantProblem{kOp,          encoded.shape, encoded.elements, *rank, output_ragged_rank,
+                            values_dtype, splits_dtype,  device,           stream};
 }
 
 // "encoded_ragged[7]", or one of its splits.
@@ -65,10 +66,11 @@ void AppendText(std::string& text, const Place& place) {
 }
 
 // That a tensor of an element can be read.
-Status CheckReadable(const FromVariantProblem& problem, const Place& place, const TensorView& view) noexcept {
-  if (view.device != problem.device) {
-    return InvalidArgument(kOp, "operands are on different devices [", place, ": expected that of ", Place{0},
-                           " (DLPack device type ", static_cast<int32_t>(problem.device), "), got ",
+Status CheckReadable(Device device, const Place& place, const TensorView& view) noexcept {
+  if (view.device != device) {
+    return InvalidArgument(kOp, "operands are on different devices [", place, ": expected DLPack device type ",
+                           static_cast<int32_t>(device), ", that of ",
+                           place.level < 0 ? "the first element" : "host memory", ", got ",
                            static_cast<int32_t>(view.device), "]");
   }
   if (!view.shape.valid()) {
@@ -92,11 +94,23 @@ Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t l
                            ", found: ", MessageName(splits.dtype), " [", place, ": expected dtype ",
                            problem.splits_dtype, ", got ", splits.dtype, "]");
   }
-  if (Status s = CheckReadable(problem, place, splits); !s.ok()) return s;
+  if (Status s = CheckReadable(Device::kCpu, place, splits); !s.ok()) return s;
   if (splits.rank() == 1) return {};
   return InvalidArgument(kOp, "Ragged splits must have rank 1; encoded scalar element at index ", i,
                          " has splits Tensor ", TensorText{splits}, " [", place, ": expected rank 1, got shape ",
                          splits.shape, "]");
+}
+
+// The message shows the scalar, which is fetched if need be.
+Status ScalarValues(const FromVariantProblem& problem, int64_t i, const TensorView& values) noexcept {
+  Context ctx;
+  ctx.stream = problem.stream;
+  const bool elsewhere = problem.device != Device::kCpu;
+  const Result<Tensor> copy = elsewhere ? CopyTensor(values, Device::kCpu, ctx) : Tensor();
+  if (!copy.ok()) return copy.status();
+  return InvalidArgument(kOp, "Ragged values must have rank >= 1; encoded scalar element at index ", i,
+                         " has values Tensor: ", TensorText{elsewhere ? copy->view() : values}, " [", Place{i},
+                         ": got a scalar]");
 }
 
 }  // namespace
@@ -119,10 +133,9 @@ Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept {
                            ", found: ", MessageName(values.dtype), " [", place, ": expected dtype ",
                            problem.values_dtype, ", got ", values.dtype, "]");
   }
-  if (Status s = CheckReadable(problem, place, values); !s.ok()) return s;
+  if (Status s = CheckReadable(problem.device, place, values); !s.ok()) return s;
   if (values.rank() == 0 && problem.output_ragged_rank != 0) {
-    return InvalidArgument(kOp, "Ragged values must have rank >= 1; encoded scalar element at index ", i,
-                           " has values Tensor: ", TensorText{values}, " [", place, ": got a scalar]");
+    return ScalarValues(problem, i, values);
   }
   for (size_t level = 0; level < element->nested_splits.size(); ++level) {
     const TensorView& splits = element->nested_splits[level];
@@ -171,10 +184,10 @@ Result<Ragged> RaggedTensorFromVariant(const VariantArrayView& encoded_ragged, i
                                        const Context& ctx) noexcept {
   using namespace ragged_variant;
   const Result<FromVariantProblem> problem =
-      Check(encoded_ragged, input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype);
+      Check(encoded_ragged, input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype, ctx.stream);
   if (!problem.ok()) return problem.status();
-  if (problem->device == Device::kCpu) return ragged_variant::cpu::FromVariant(*problem, ctx);
-  return NoKernelForDevice(kOp, problem->device);
+  if (Status s = CheckDevice(kOp, problem->device, values_dtype); !s.ok()) return s;
+  return ragged_variant::cpu::FromVariant(*problem, ctx);
 }
 
 }  // namespace raggrad

@@ -22,7 +22,7 @@ using raggrad::cpu::SplitEvenly;
 // f(i) for every element.
 template <class F>
 void ForEachElement(const FromVariantProblem& problem, Parallel& parallel, const F& f) noexcept {
-  ForEachChunk(parallel, SplitEvenly(parallel, problem.n(), kCheckGrain), [&](int64_t, int64_t begin, int64_t end) {
+  ForEachChunk(parallel, SplitEvenly(parallel, problem.n(), kElementGrain), [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);
   });
 }
@@ -41,16 +41,6 @@ Status CheckElements(const FromVariantProblem& problem, Parallel& parallel) noex
   if (Status s = CheckAll<CheckSplitsHaveAFirst>(problem, parallel); !s.ok()) return s;
   if (Status s = CheckAll<CheckValuesRank>(problem, parallel); !s.ok()) return s;
   return CheckAll<CheckValuesShape>(problem, parallel);
-}
-
-// One tensor of the only element, as it is.
-Result<Tensor> Copy(const FromVariantProblem& problem, int output, const TensorView& view,
-                    const Context& ctx) noexcept {
-  const std::optional<RaggedView> whole = RaggedView{{}, view};
-  const int64_t begin = 0;
-  return Join(
-      {problem.op, "encoded_ragged", output, {&whole, 1}, &begin, *view.shape.NumElements(), view.dtype, view.shape},
-      ctx);
 }
 
 // Makes the splits of an array of rank 1 or more, I being their type. `sizes` and `offsets` have room for every
@@ -98,7 +88,7 @@ class Splits {
       const RaggedView& element = problem_.element(i);
       sizes_[i] = element.nested_splits.empty() ? element.values.dim(0) : element.nested_splits[0].dim(0) - 1;
     });
-    const std::optional<int64_t> total = SizesToBegins({sizes_, problem_.elements.size()});
+    const std::optional<int64_t> total = SizesToBegins(problem_.n(), [&](int64_t i) -> int64_t& { return sizes_[i]; });
     Result<Tensor> output = Allocate(level, problem_.n(), total);
     if (!output.ok()) return output;
     I* const out = output->template As<I>();
@@ -116,7 +106,7 @@ class Splits {
       sizes_[i] = rows;
       offsets_[i] = rows == 0 ? 0 : own(i).template As<I>()[rows];
     });
-    const std::optional<int64_t> rows = SizesToBegins({sizes_, problem_.elements.size()});
+    const std::optional<int64_t> rows = SizesToBegins(problem_.n(), [&](int64_t i) -> int64_t& { return sizes_[i]; });
     if (!rows) return MakeError(Code::kResourceExhausted, problem_.op, ": no memory for splits");
     Unsigned offset = 0;
     for (int64_t i = 0; i < problem_.n(); ++i) {
@@ -150,7 +140,7 @@ class Splits {
   const Context& ctx_;
 };
 
-Result<Tensor> JoinValues(const FromVariantProblem& problem, int64_t* sizes, const Context& ctx) noexcept {
+Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx) noexcept {
   const int output = static_cast<int>(problem.output_ragged_rank);
   // What inner shape values without elements would have is not known: TensorFlow gives them none.
   if (problem.n() == 0) return AllocateOutput(ctx, output, problem.values_dtype, Shape{0});
@@ -166,39 +156,59 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, int64_t* sizes, con
   const Shape& first = problem.element(0).values.shape;
   const Shape shape = Shape::WithDim0(rows, problem.output_ragged_rank == 0 ? first.dims() : first.tail());
   if (!shape.valid()) return MakeError(Code::kResourceExhausted, problem.op, ": no memory for a shape");
-  ForEachElement(problem, ctx.executor(),
-                 [&](int64_t i) { sizes[i] = *problem.element(i).values.shape.NumElements(); });
-  const std::optional<int64_t> total = SizesToBegins({sizes, problem.elements.size()});
-  if (!total || overflow) {
+
+  const Context host = HostContext(ctx, problem.device);
+  Result<Scratch<Piece>> pieces = Scratch<Piece>::Make(host, problem.n());
+  if (!pieces.ok()) return pieces.status();
+  ForEachElement(problem, host.executor(), [&](int64_t i) {
+    const TensorView& values = problem.element(i).values;
+    (*pieces)[i] = {values.data, *values.shape.NumElements()};
+  });
+  const auto size = [&](int64_t i) -> int64_t& { return (*pieces)[i].begin; };
+  if (!SizesToBegins(problem.n(), size) || overflow) {
     return InvalidArgument(problem.op, "there are too many values [encoded_ragged: expected less than 2^63 in all]");
   }
-  return Join({problem.op, "encoded_ragged", output, problem.elements, sizes, *total, problem.values_dtype, shape},
+  return Join({problem.op,
+               "encoded_ragged",
+               output,
+               {pieces->data(), problem.elements.size()},
+               problem.values_dtype,
+               shape,
+               problem.device},
               ctx);
+}
+
+// All levels, into nested_splits.
+template <class I>
+Status MakeSplits(const FromVariantProblem& problem, List<Tensor>& nested_splits, const Context& host) noexcept {
+  const bool scalar = problem.shape.rank() == 0;
+  Result<Scratch<int64_t>> sizes = Scratch<int64_t>::Make(host, scalar ? 0 : problem.n());
+  if (!sizes.ok()) return sizes.status();
+  Result<Scratch<int64_t>> offsets = Scratch<int64_t>::Make(host, problem.input_ragged_rank > 0 ? problem.n() : 0);
+  if (!offsets.ok()) return offsets.status();
+  const Splits<I> splits(problem, sizes->data(), offsets->data(), host);
+  for (int64_t level = 0; level < problem.output_ragged_rank; ++level) {
+    Result<Tensor> made = scalar ? Copy(problem.op, "encoded_ragged", static_cast<int>(level),
+                                        problem.element(0).nested_splits[static_cast<size_t>(level)], host)
+                                 : splits.Make(level);
+    if (!made.ok()) return made.status();
+    nested_splits[level] = *std::move(made);
+  }
+  return {};
 }
 
 template <class I>
 Result<Ragged> Stack(const FromVariantProblem& problem, const Context& ctx) noexcept {
-  Result<List<Tensor>> nested_splits = List<Tensor>::Make(ctx.allocator, problem.output_ragged_rank);
+  const Context host = HostContext(ctx, problem.device);
+  Result<List<Tensor>> nested_splits = List<Tensor>::Make(host.allocator, problem.output_ragged_rank);
   if (!nested_splits.ok()) return nested_splits.status();
-  Result<List<TensorView>> split_views = List<TensorView>::Make(ctx.allocator, problem.output_ragged_rank);
+  Result<List<TensorView>> split_views = List<TensorView>::Make(host.allocator, problem.output_ragged_rank);
   if (!split_views.ok()) return split_views.status();
-  Result<Scratch<int64_t>> sizes = Scratch<int64_t>::Make(ctx, problem.n());
-  if (!sizes.ok()) return sizes.status();
-  Result<Scratch<int64_t>> offsets = Scratch<int64_t>::Make(ctx, problem.input_ragged_rank > 0 ? problem.n() : 0);
-  if (!offsets.ok()) return offsets.status();
-
-  const bool scalar = problem.shape.rank() == 0;
-  const Splits<I> splits(problem, sizes->data(), offsets->data(), ctx);
-  for (int64_t level = 0; level < problem.output_ragged_rank; ++level) {
-    Result<Tensor> made = scalar ? Copy(problem, static_cast<int>(level),
-                                        problem.element(0).nested_splits[static_cast<size_t>(level)], ctx)
-                                 : splits.Make(level);
-    if (!made.ok()) return made.status();
-    (*nested_splits)[level] = *std::move(made);
-  }
-  Result<Tensor> values =
-      scalar ? Copy(problem, static_cast<int>(problem.output_ragged_rank), problem.element(0).values, ctx)
-             : JoinValues(problem, sizes->data(), ctx);
+  if (Status s = MakeSplits<I>(problem, *nested_splits, host); !s.ok()) return s;
+  Result<Tensor> values = problem.shape.rank() == 0
+                              ? Copy(problem.op, "encoded_ragged", static_cast<int>(problem.output_ragged_rank),
+                                     problem.element(0).values, ctx)
+                              : JoinValues(problem, ctx);
   if (!values.ok()) return values.status();
   return Ragged(*std::move(nested_splits), *std::move(split_views), *std::move(values));
 }

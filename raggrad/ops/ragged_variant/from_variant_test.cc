@@ -277,7 +277,7 @@ TEST(RaggedTensorFromVariant, OtherDevicesAndHostileOperands) {
   stored.elements[0]->nested_splits = {&splits, 1};
   splits.device = Device::kCuda;
   EXPECT_THAT(stored.Run(), StatusIs(Code::kInvalidArgument, HasSubstr("[encoded_ragged[0].nested_splits[0]")));
-  stored.elements[0]->values.device = Device::kCuda;
+  stored.elements[0]->values.device = static_cast<Device>(10);
   EXPECT_THAT(stored.Run(), StatusIs(Code::kUnimplemented, HasSubstr("there are no kernels for this device")));
   const std::vector<int64_t> too_long(300, 1);
   const Shape invalid{std::span<const int64_t>(too_long)};

@@ -11,6 +11,7 @@
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cuda/loader.h"
 
 namespace raggrad::ragged_variant::cpu {
 namespace {
@@ -24,32 +25,32 @@ using raggrad::cpu::SplitEvenly;
 // values lie together: at `values`, or nowhere (null) if they are missing. `size`: bytes per value.
 template <class F>
 void ForEachPiece(const Joined& joined, size_t size, int64_t begin, int64_t end, const F& copy) noexcept {
-  const auto n = static_cast<int64_t>(joined.elements.size());
-  const auto begin_of = [&](int64_t i) { return i < n ? joined.begins[i] : joined.total; };
+  const auto n = static_cast<int64_t>(joined.pieces.size());
+  const Piece* const pieces = joined.pieces.data();
+  const int64_t total = joined.total();
+  const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
   ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
-    const std::optional<RaggedView>& element = joined.elements[static_cast<size_t>(i)];
-    const size_t skipped = static_cast<size_t>(at - joined.begins[i]) * size;
-    copy(at, element ? element->values.As<std::byte>() + skipped : nullptr, count);
+    const auto* const data = static_cast<const std::byte*>(pieces[i].data);
+    copy(at, data ? data + static_cast<size_t>(at - pieces[i].begin) * size : nullptr, count);
   });
 }
 
 Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
   Result<Tensor> output = AllocateOutput(ctx, joined.output, joined.dtype, joined.shape);
-  if (!output.ok() || joined.total == 0) return output;
+  if (!output.ok() || output->bytes() == 0) return output;
+  const int64_t total = joined.total();
   const size_t size = DTypeSize(joined.dtype);
   std::byte* const out = output->As<std::byte>();
   Parallel& parallel = ctx.executor();
-  const int64_t cost =
-      joined.total * static_cast<int64_t>(size) + static_cast<int64_t>(joined.elements.size()) * kPieceCost;
+  const int64_t cost = total * static_cast<int64_t>(size) + static_cast<int64_t>(joined.pieces.size()) * kPieceCost;
   const int64_t chunks = SplitEvenly(parallel, cost, kCopyGrain, kChunksPerWorker).count;
-  ForEachChunk(parallel, Chunks{joined.total, std::min(chunks, joined.total)},
-               [&](int64_t, int64_t begin, int64_t end) {
-                 ForEachPiece(joined, size, begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
-                   std::byte* const to = out + static_cast<size_t>(at) * size;
-                   const size_t bytes = static_cast<size_t>(count) * size;
-                   values ? std::memcpy(to, values, bytes) : std::memset(to, 0, bytes);
-                 });
-               });
+  ForEachChunk(parallel, Chunks{total, std::min(chunks, total)}, [&](int64_t, int64_t begin, int64_t end) {
+    ForEachPiece(joined, size, begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
+      std::byte* const to = out + static_cast<size_t>(at) * size;
+      const size_t bytes = static_cast<size_t>(count) * size;
+      values ? std::memcpy(to, values, bytes) : std::memset(to, 0, bytes);
+    });
+  });
   return output;
 }
 
@@ -96,13 +97,14 @@ Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, P
 // The characters are counted first, chunk by chunk; then every chunk knows where its own begin. What the copying costs
 // is known only then: the chunks do not depend on it, but whether they are handed to other threads does.
 Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
-  if (joined.total == 0) return AllocateOutput(ctx, joined.output, joined.dtype, joined.shape);
+  const int64_t total = joined.total();
+  if (total == 0) return AllocateOutput(ctx, joined.output, joined.dtype, joined.shape);
   Parallel& parallel = ctx.executor();
   const auto if_worth_it = [&](size_t cost, int64_t grain) -> Parallel& {
     return cost >= static_cast<size_t>(grain) ? parallel : SerialParallel();
   };
-  const Chunks chunks{joined.total, std::min<int64_t>(joined.total, parallel.num_workers() * kChunksPerWorker)};
-  const size_t looks = static_cast<size_t>(joined.total) + joined.elements.size();
+  const Chunks chunks{total, std::min<int64_t>(total, parallel.num_workers() * kChunksPerWorker)};
+  const size_t looks = static_cast<size_t>(total) + joined.pieces.size();
   const Result<Characters> characters =
       CountCharacters(joined, chunks, if_worth_it(looks, kCopyGrain / kPieceCost), ctx);
   if (!characters.ok()) return characters.status();
@@ -110,7 +112,7 @@ Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
   Result<Tensor> output = AllocateOutput(ctx, joined.output, joined.dtype, joined.shape, characters->total);
   if (!output.ok()) return output;
   String* const out = output->As<String>();
-  char* const text = reinterpret_cast<char*>(out + joined.total);
+  char* const text = reinterpret_cast<char*>(out + total);
   ForEachChunk(if_worth_it(output->bytes(), kCopyGrain), chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     char* to = text + characters->begins[chunk];
     ForEachPiece(joined, sizeof(String), begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
@@ -167,17 +169,20 @@ Status CheckSplits(std::string_view op, std::string_view argument, const TensorV
   });
 }
 
-std::optional<int64_t> SizesToBegins(std::span<int64_t> sizes) noexcept {
-  int64_t total = 0;
-  for (int64_t& size : sizes) {
-    const int64_t count = std::exchange(size, total);
-    if (__builtin_add_overflow(total, count, &total)) return std::nullopt;
+Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept {
+  if (joined.device == Device::kCuda) {
+    return ::raggrad::cuda::WithKernels<::raggrad::cuda::BatchedCopy>(
+        joined.op, [&](const ::raggrad::cuda::BatchedCopy& kernels) {
+          return kernels.join(joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
+        });
   }
-  return total;
+  return joined.dtype == DType::kString ? JoinStrings(joined, ctx) : JoinNumbers(joined, ctx);
 }
 
-Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept {
-  return joined.dtype == DType::kString ? JoinStrings(joined, ctx) : JoinNumbers(joined, ctx);
+Result<Tensor> Copy(std::string_view op, std::string_view argument, int output, const TensorView& view,
+                    const Context& ctx) noexcept {
+  const Piece whole = {view.data, 0};
+  return Join({op, argument, output, {&whole, 1}, view.dtype, view.shape, view.device}, ctx);
 }
 
 }  // namespace raggrad::ragged_variant::cpu

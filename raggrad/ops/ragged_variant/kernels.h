@@ -16,9 +16,10 @@ namespace raggrad::ragged_variant {
 struct Problem {
   std::string_view op;  // for messages
   std::span<const std::optional<RaggedView>> elements;
-  TensorView row_splits;  // a vector that is not empty, or a scalar, which nobody reads
+  TensorView row_splits;  // a vector that is not empty, or a scalar, which nobody reads; on any device
   Shape dense_shape;      // what dense_values_shape says; has an element count
   DType dtype;            // of the values: one of RaggedTypes
+  Device device;          // where all values have to be
 
   int64_t n() const noexcept { return static_cast<int64_t>(elements.size()); }
 };
@@ -32,8 +33,9 @@ Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int
 // not what dense_values_shape asks for. `rows` as above, for element 0.
 Result<Shape> OutputShape(const Problem& problem, std::optional<int64_t> total, std::optional<int64_t> rows) noexcept;
 
-// Operands of RaggedTensorToVariant. All can be read and are on one device; types are checked. What is left is each
-// level of splits, its shape and its numbers, from the innermost outwards: that is TensorFlow's order.
+// Operands of RaggedTensorToVariant. All can be read, splits where the values are or in host memory; types are checked.
+// What is left is each level of splits, its shape and its numbers, from the innermost outwards: that is TensorFlow's
+// order.
 struct ToVariantProblem {
   std::string_view op;
   std::span<const TensorView> splits;  // outermost first, all of one type
@@ -64,7 +66,8 @@ struct FromVariantProblem {
   int64_t output_ragged_rank;
   DType values_dtype;
   DType splits_dtype;
-  Device device;  // where every element has to be
+  Device device;  // where all values have to be; splits are in host memory
+  void* stream;   // of that device
 
   int64_t n() const noexcept { return static_cast<int64_t>(elements.size()); }
   // Call only for elements that CheckElement has found good.
@@ -87,6 +90,10 @@ Status CheckVariantShape(std::string_view op, std::string_view argument, const V
 // TensorFlow's messages call two types by other names than its Python does.
 std::string_view MessageName(DType dtype) noexcept;
 
+// That there are kernels for values of that type on that device.
+Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept;
+
+// The same code for all devices: what differs is the copy of the values (join.h).
 namespace cpu {
 Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;

@@ -1,10 +1,13 @@
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/batched_copy.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 
 namespace raggrad {
@@ -41,6 +44,13 @@ Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
   return shape;
 }
 
+// row_splits may stay in host memory when the values do not.
+Device DeviceOf(const VariantArrayView& encoded, const TensorView& row_splits) noexcept {
+  if (row_splits.device != Device::kCpu) return row_splits.device;
+  const auto present = std::ranges::find_if(encoded.elements, [](const auto& element) { return element.has_value(); });
+  return present == encoded.elements.end() ? Device::kCpu : (*present)->values.device;
+}
+
 // In TensorFlow's order: the first fault decides which error it is.
 Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_splits,
                       const TensorView& dense_values_shape, DType values_dtype) noexcept {
@@ -62,15 +72,15 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
   if (row_splits.rank() != 0) {  // TensorFlow passes a scalar for values without splits: it is accepted unseen
     if (Status s = CheckSplitsShape(kOp, "row_splits", row_splits); !s.ok()) return s;
   }
-  return Problem{kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype};
+  return Problem{
+      kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype, DeviceOf(encoded, row_splits)};
 }
 
 Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView& values) noexcept {
-  if (values.device != problem.row_splits.device) {
+  if (values.device != problem.device) {
     return InvalidArgument(problem.op, "operands are on different devices [encoded_ragged_grad[", i,
-                           "]: expected that of row_splits (DLPack device type ",
-                           static_cast<int32_t>(problem.row_splits.device), "), got ",
-                           static_cast<int32_t>(values.device), "]");
+                           "]: expected that of the other operands (DLPack device type ",
+                           static_cast<int32_t>(problem.device), "), got ", static_cast<int32_t>(values.device), "]");
   }
   if (values.dtype != problem.dtype) {
     return InvalidArgument(problem.op, "Type mismatch: actual ", MessageName(values.dtype), " vs. expect ",
@@ -134,6 +144,12 @@ std::string_view MessageName(DType dtype) noexcept {
   return DTypeName(dtype);
 }
 
+Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept {
+  if (device == Device::kCpu) return {};
+  if (device != Device::kCuda || values_dtype == DType::kString) return NoKernelForDevice(op, device);
+  return ::raggrad::cuda::FindKernels(op, ::raggrad::cuda::BatchedCopy::kSymbol).status();
+}
+
 Status CheckVariantShape(std::string_view op, std::string_view argument, const VariantArrayView& encoded) noexcept {
   if (!encoded.shape.valid()) {
     return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", argument, "]");
@@ -184,8 +200,8 @@ Result<Tensor> RaggedTensorToVariantGradient(const VariantArrayView& encoded_rag
   using namespace ragged_variant;
   const Result<Problem> problem = Check(encoded_ragged_grad, row_splits, dense_values_shape, values_dtype);
   if (!problem.ok()) return problem.status();
-  if (row_splits.device == Device::kCpu) return ragged_variant::cpu::ToVariantGradient(*problem, ctx);
-  return NoKernelForDevice(kOp, row_splits.device);
+  if (Status s = CheckDevice(kOp, problem->device, values_dtype); !s.ok()) return s;
+  return ragged_variant::cpu::ToVariantGradient(*problem, ctx);
 }
 
 }  // namespace raggrad

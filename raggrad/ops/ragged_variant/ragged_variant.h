@@ -8,6 +8,11 @@
 // The 21 ragged types are half, bfloat16, float32, float64, [u]int8...64, complex64, complex128, bool, string and the
 // quantized ones. Splits are int32 or int64. String results are one allocation: their characters lie behind their
 // elements (core/dtype.h).
+//
+// On a GPU (cuda/cuda.h) values are in device memory, all but strings. Splits describe shapes, so the splits of
+// elements and of results are always in host memory; row_splits and rt_nested_splits may be in either, and are read if
+// they are in device memory. Calls return when the copy of the values has been queued.
+//
 // Errors: README.md beside this file has the tables. Nothing is written on failure.
 #pragma once
 
@@ -54,7 +59,7 @@ Result<VariantArray> RaggedTensorToVariant(std::span<const TensorView> rt_nested
 //   * output_ragged_rank = 0 and input_ragged_rank = 0 or -1, d > 0: all values have one shape and are stacked,
 //     [elements, shape...], whatever d is.
 //
-// Memory beyond the output: 8 bytes per element, 16 if the elements have splits; for strings 32 more per worker.
+// Memory beyond the output: 16 bytes per element; for strings 32 more per worker.
 Result<Ragged> RaggedTensorFromVariant(const VariantArrayView& encoded_ragged, int64_t input_ragged_rank,
                                        int64_t output_ragged_rank, DType values_dtype, DType splits_dtype,
                                        const Context& ctx = {}) noexcept;
@@ -74,7 +79,7 @@ Result<Ragged> RaggedTensorFromVariant(const VariantArrayView& encoded_ragged, i
 //   row_splits           [rows + 1]  int32 or int64: first 0, not decreasing; or a scalar, which is not looked at
 //   dense_values_shape   [rank]      int32. Always in host memory.
 //
-// Memory beyond the output: 8 bytes per element and, for strings, 32 per worker.
+// Memory beyond the output: 16 bytes per element and, for strings, 32 per worker.
 Result<Tensor> RaggedTensorToVariantGradient(const VariantArrayView& encoded_ragged_grad, const TensorView& row_splits,
                                              const TensorView& dense_values_shape, DType values_dtype,
                                              const Context& ctx = {}) noexcept;

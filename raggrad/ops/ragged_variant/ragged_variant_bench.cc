@@ -12,6 +12,7 @@ struct Pieces {
   int64_t rows;          // of each; 0: 0 to 39
   int64_t missing = 0;   // one of so many; 0: none
   int64_t columns = 64;  // of float
+  Memory memory = Memory::kFresh;
 };
 
 void Gradient(benchmark::State& state, const Pieces& pieces) {
@@ -34,9 +35,10 @@ void Gradient(benchmark::State& state, const Pieces& pieces) {
         RaggedView{{}, TensorView::Of(values.data() + begin * pieces.columns, Shape{rows, pieces.columns})});
   }
   const std::vector<int32_t> shape{static_cast<int32_t>(splits.back()), static_cast<int32_t>(pieces.columns)};
+  const MemoryContext ctx(pieces.memory);
   Repeat(state, splits.back() > 1000, [&] {
     return RaggedTensorToVariantGradient({Shape{pieces.count}, elements}, VectorView(splits), VectorView(shape),
-                                         DType::kFloat32);
+                                         DType::kFloat32, *ctx);
   });
   CountTraffic(state, (rows_there + splits.back()) * pieces.columns * 4);
 }
@@ -54,7 +56,7 @@ int main(int argc, char** argv) {
   add("ragged-B", {.count = 100, .rows = 4096});
   add("ragged-C", {.count = 16'384, .rows = 0, .missing = 10});
   for (int64_t count = 10; count <= 1'000'000; count *= 10) {
-    add("sweep/pieces:" + std::to_string(count), {.count = count, .rows = 0, .columns = 4});
+    add("sweep/pieces:" + std::to_string(count), {.count = count, .rows = 0, .columns = 4, .memory = Memory::kKept});
   }
   return RunAll(argc, argv);
 }

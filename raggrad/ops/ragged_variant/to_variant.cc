@@ -30,7 +30,13 @@ Result<ToVariantProblem> Check(std::span<const TensorView> splits, const TensorV
   if (Status s = CheckOperands(kOp, {{"rt_dense_values", values}}); !s.ok()) return s;
   for (size_t i = 0; i < splits.size(); ++i) {
     const LevelName name(static_cast<int64_t>(i));
-    if (Status s = CheckOperands(kOp, {{"rt_dense_values", values}, {name, splits[i]}}); !s.ok()) return s;
+    const Operand level{name, splits[i]};
+    const bool in_host_memory = splits[i].device == Device::kCpu;  // where they may be whatever the values are
+    if (Status s =
+            in_host_memory ? CheckOperands(kOp, {level}) : CheckOperands(kOp, {{"rt_dense_values", values}, level});
+        !s.ok()) {
+      return s;
+    }
   }
   if (!splits.empty() && values.rank() == 0) {
     return InvalidArgument(kOp, "Requires flat_values to have rank>=1 when nested_row_splits is not empty, but is 0.",
@@ -60,8 +66,8 @@ Result<VariantArray> RaggedTensorToVariant(std::span<const TensorView> rt_nested
   using namespace ragged_variant;
   const Result<ToVariantProblem> problem = Check(rt_nested_splits, rt_dense_values, batched_input);
   if (!problem.ok()) return problem.status();
-  if (rt_dense_values.device == Device::kCpu) return ragged_variant::cpu::ToVariant(*problem, ctx);
-  return NoKernelForDevice(kOp, rt_dense_values.device);
+  if (Status s = CheckDevice(kOp, rt_dense_values.device, rt_dense_values.dtype); !s.ok()) return s;
+  return ragged_variant::cpu::ToVariant(*problem, ctx);
 }
 
 }  // namespace raggrad

@@ -6,6 +6,7 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cuda/cuda.h"
 #include "raggrad/ops/ragged_variant/join.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 
@@ -18,6 +19,40 @@ using raggrad::cpu::ForEachChunk;
 using raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kDescribeGrain = 1024;  // elements: some 20 us of writing their views
+
+// The levels of splits in host memory: as they are, or copies of those that are not there.
+class HostSplits {
+ public:
+  static Result<HostSplits> Make(const ToVariantProblem& problem, const Context& ctx) noexcept {
+    HostSplits splits;
+    splits.views_ = problem.splits;
+    const auto elsewhere = [](const TensorView& level) { return level.device != Device::kCpu; };
+    if (std::ranges::none_of(problem.splits, elsewhere)) return splits;
+    auto copies = List<Tensor>::Make(&DefaultAllocator(), problem.levels());
+    if (!copies.ok()) return copies.status();
+    auto views = List<TensorView>::Make(&DefaultAllocator(), problem.levels());
+    if (!views.ok()) return views.status();
+    for (int64_t i = 0; i < problem.levels(); ++i) {
+      (*views)[i] = problem.level(i);
+      if (!elsewhere(problem.level(i))) continue;
+      Result<Tensor> copy = CopyTensor(problem.level(i), Device::kCpu, ctx);
+      if (!copy.ok()) return copy.status();
+      (*copies)[i] = *std::move(copy);
+      (*views)[i] = (*copies)[i].view();
+    }
+    splits.copies_ = *std::move(copies);
+    splits.copied_views_ = *std::move(views);
+    splits.views_ = splits.copied_views_.span();
+    return splits;
+  }
+
+  std::span<const TensorView> views() const noexcept { return views_; }
+
+ private:
+  List<Tensor> copies_;
+  List<TensorView> copied_views_;
+  std::span<const TensorView> views_;
+};
 
 Status CheckLevels(const ToVariantProblem& problem, Parallel& parallel) noexcept {
   int64_t rows = problem.levels() == 0 ? 0 : problem.values.dim(0);
@@ -87,15 +122,15 @@ void CopyLevel(const Cuts<I>& cuts, int64_t level, I* to, Parallel& parallel) no
 }
 
 template <class I>
-Result<Tensor> CopySplits(const Cuts<I>& cuts, const Context& ctx) noexcept {
+Result<Tensor> CopySplits(const Cuts<I>& cuts, const Context& host) noexcept {
   int64_t places = 0;
   bool overflow = false;
   for (int64_t i = 0; i < cuts.levels(); ++i) overflow |= __builtin_add_overflow(places, cuts.places(i), &places);
   if (overflow) return Status(Code::kResourceExhausted, "no memory for the splits of the elements");
-  Result<Tensor> output = AllocateOutput(ctx, 1, kDTypeOf<I>, Shape{places});
+  Result<Tensor> output = AllocateOutput(host, 1, kDTypeOf<I>, Shape{places});
   if (!output.ok()) return output;
   I* to = output->As<I>();
-  for (int64_t i = 0; i < cuts.levels(); to += cuts.places(i++)) CopyLevel(cuts, i, to, ctx.executor());
+  for (int64_t i = 0; i < cuts.levels(); to += cuts.places(i++)) CopyLevel(cuts, i, to, host.executor());
   return output;
 }
 
@@ -123,25 +158,16 @@ TensorView SliceValues(const Cuts<I>& cuts, int64_t r, const Tensor& values, siz
 template <class I>
 Result<VariantArray> Cut(const ToVariantProblem& problem, const Context& ctx) noexcept {
   const Cuts<I> cuts(problem);
-  const std::optional<RaggedView> whole = RaggedView{{}, problem.values};
-  const int64_t begin = 0;
-  Result<Tensor> values = Join({problem.op,
-                                "rt_dense_values",
-                                0,
-                                {&whole, 1},
-                                &begin,
-                                *problem.values.shape.NumElements(),
-                                problem.values.dtype,
-                                problem.values.shape},
-                               ctx);
+  const Context host = HostContext(ctx, problem.values.device);
+  Result<Tensor> values = Copy(problem.op, "rt_dense_values", 0, problem.values, ctx);
   if (!values.ok()) return values.status();
-  Result<Tensor> splits = CopySplits(cuts, ctx);
+  Result<Tensor> splits = CopySplits(cuts, host);
   if (!splits.ok()) return splits.status();
 
   const int64_t n = cuts.elements();
-  Result<List<TensorView>> split_views = List<TensorView>::Make(ctx.allocator, n * cuts.levels());
+  Result<List<TensorView>> split_views = List<TensorView>::Make(host.allocator, n * cuts.levels());
   if (!split_views.ok()) return split_views.status();
-  auto elements = List<std::optional<RaggedView>>::Make(ctx.allocator, n);
+  auto elements = List<std::optional<RaggedView>>::Make(host.allocator, n);
   if (!elements.ok()) return elements.status();
   const size_t levels = static_cast<size_t>(cuts.levels());
   const size_t row_bytes =
@@ -166,9 +192,13 @@ Result<VariantArray> Cut(const ToVariantProblem& problem, const Context& ctx) no
 }  // namespace
 
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept {
-  if (Status s = CheckLevels(problem, ctx.executor()); !s.ok()) return s;
-  const DType splits = problem.levels() == 0 ? DType::kInt64 : problem.level(0).dtype;
-  return Visit(IndexTypes{}, splits, [&]<class I>() -> Result<VariantArray> { return Cut<I>(problem, ctx); });
+  const Result<HostSplits> splits = HostSplits::Make(problem, ctx);
+  if (!splits.ok()) return splits.status();
+  ToVariantProblem with_host_splits = problem;
+  with_host_splits.splits = splits->views();
+  if (Status s = CheckLevels(with_host_splits, ctx.executor()); !s.ok()) return s;
+  const DType type = problem.levels() == 0 ? DType::kInt64 : problem.level(0).dtype;
+  return Visit(IndexTypes{}, type, [&]<class I>() -> Result<VariantArray> { return Cut<I>(with_host_splits, ctx); });
 }
 
 }  // namespace raggrad::ragged_variant::cpu

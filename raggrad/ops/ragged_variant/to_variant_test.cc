@@ -176,9 +176,10 @@ TEST(RaggedTensorToVariant, ErrorsOfOperands) {
   values.dtype = DType::kInt4;
   expect(values, Code::kInvalidArgument, "rt_dense_values has dtype int4, which this operator does not have");
   values = o.values;
-  values.device = Device::kCuda;
-  expect(values, Code::kInvalidArgument, "operands are on different devices [rt_nested_splits[0]");
   for (TensorView& level : splits) level.device = Device::kCuda;
+  expect(values, Code::kInvalidArgument, "operands are on different devices [rt_nested_splits[0]");
+  values.device = static_cast<Device>(10);
+  for (TensorView& level : splits) level.device = Device::kCpu;
   expect(values, Code::kUnimplemented, "there are no kernels for this device");
   splits[1] = Array<int32_t>({0, 1, 1, 4});
   expect(o.values, Code::kInvalidArgument,

@@ -1,0 +1,127 @@
+#include "raggrad/ops/batching/device_pieces.h"
+
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "raggrad/core/operands.h"
+#include "raggrad/cuda/batched_copy.h"
+#include "raggrad/cuda/events.h"
+#include "raggrad/cuda/loader.h"
+
+namespace raggrad::batching {
+namespace {
+
+using cuda::BatchedCopy;
+using cuda::Events;
+using cuda::WithKernels;
+
+// An event that is destroyed.
+class Event {
+ public:
+  static Result<Event> Record(const Events& events, void* stream) noexcept {
+    Result<void*> event = events.record(stream);
+    if (!event.ok()) return event.status();
+    return Event(events, *event);
+  }
+  Event(Event&& other) noexcept : events_(other.events_), event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event() {
+    if (event_ != nullptr) events_->destroy(event_);
+  }
+
+  Status Delay(void* stream) const noexcept { return events_->wait(stream, event_); }
+
+ private:
+  Event(const Events& events, void* event) noexcept : events_(&events), event_(event) {}
+
+  const Events* events_;
+  void* event_;
+};
+
+// The keep-alive of every piece in device memory.
+struct DevicePiece {
+  std::shared_ptr<const void> keep_alive;
+  Tensor copy;  // if it came without keep-alive
+  void* stream;
+  Event made;
+};
+
+const DevicePiece& Of(const SharedView& piece) noexcept {
+  return *static_cast<const DevicePiece*>(piece.keep_alive.get());
+}
+
+// f for the pieces that were made on another stream than the owner's.
+template <class F>
+Status ForOtherStreams(std::span<const SharedView> pieces, void* owner, const F& f) noexcept {
+  for (const SharedView& piece : pieces) {
+    if (Of(piece).stream == owner) continue;
+    if (Status s = f(Of(piece)); !s.ok()) return s;
+  }
+  return {};
+}
+
+Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) {
+  std::vector<Piece> list;
+  list.reserve(pieces.size());
+  int64_t values = 0, rows = 0;
+  for (const SharedView& piece : pieces) {
+    list.push_back({piece.view.data, values});
+    values += *piece.view.shape.NumElements();
+    rows += piece.view.dim(0);
+  }
+  const TensorView& first = pieces[0].view;
+  const Shape shape = Shape::WithDim0(rows, first.shape.tail());
+  return WithKernels<BatchedCopy>(
+      op, [&](const BatchedCopy& kernels) { return kernels.join(list, 0, first.dtype, shape, ctx); });
+}
+
+}  // namespace
+
+Status CheckDevice(std::string_view op, Device device, DType dtype) noexcept {
+  if (device != Device::kCuda || dtype == DType::kString) return NoKernelForDevice(op, device);
+  return cuda::FindKernels(op, Events::kSymbol).status();
+}
+
+Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const SharedView& piece,
+                                void* stream) noexcept {
+  Context on_stream = ctx;
+  on_stream.stream = stream;
+  const auto keep = [&](const Events& events) -> Result<SharedView> {
+    try {
+      const bool copies = piece.keep_alive == nullptr;
+      Result<Tensor> copy = copies ? JoinViews(on_stream, op, {&piece, 1}) : Tensor();
+      if (!copy.ok()) return copy.status();
+      Result<Event> made = Event::Record(events, stream);
+      if (!made.ok()) return made.status();
+      const auto kept =
+          std::make_shared<DevicePiece>(DevicePiece{piece.keep_alive, *std::move(copy), stream, *std::move(made)});
+      return SharedView{copies ? kept->copy.view() : piece.view, kept};
+    } catch (const std::bad_alloc&) {
+      return MakeError(Code::kResourceExhausted, op, ": no memory for a piece");
+    }
+  };
+  return WithKernels<Events>(op, keep);
+}
+
+Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
+  const auto join = [&](const Events& events) -> Result<Tensor> {
+    const auto made = [&](const DevicePiece& piece) { return piece.made.Delay(ctx.stream); };
+    if (Status s = ForOtherStreams(pieces, ctx.stream, made); !s.ok()) return s;
+    try {
+      Result<Tensor> joined = JoinViews(ctx, op, pieces);
+      if (!joined.ok()) return joined;
+      const Result<Event> read = Event::Record(events, ctx.stream);
+      if (!read.ok()) return read.status();
+      const auto dropped = [&](const DevicePiece& piece) { return read->Delay(piece.stream); };
+      if (Status s = ForOtherStreams(pieces, ctx.stream, dropped); !s.ok()) return s;
+      return joined;
+    } catch (const std::bad_alloc&) {
+      return MakeError(Code::kResourceExhausted, op, ": no memory to join the pieces");
+    }
+  };
+  return WithKernels<Events>(op, join);
+}
+
+}  // namespace raggrad::batching
