@@ -72,12 +72,11 @@ Result<ForwardProblem> Check(SegmentCombiner combiner, const TensorView& data, c
   return ForwardProblem{op, combiner, data, indices, segment_ids, rows};
 }
 
-Result<Tensor> Forward(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
-                       const TensorView& segment_ids, const TensorView* num_segments, const Context& ctx) noexcept {
+Result<Tensor> CheckAndRun(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+                           const TensorView& segment_ids, const TensorView* num_segments, const Context& ctx) noexcept {
   const Result<ForwardProblem> problem = Check(combiner, data, indices, segment_ids, num_segments);
   if (!problem.ok()) return problem.status();
-  if (data.device == Device::kCpu) return cpu::Forward(*problem, ctx);
-  return NoKernelForDevice(problem->op, data.device);
+  return Forward(*problem, ctx);
 }
 
 }  // namespace
@@ -85,13 +84,13 @@ Result<Tensor> Forward(SegmentCombiner combiner, const TensorView& data, const T
 
 Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                              const TensorView& segment_ids, const Context& ctx) noexcept {
-  return sparse_segment::Forward(combiner, data, indices, segment_ids, nullptr, ctx);
+  return sparse_segment::CheckAndRun(combiner, data, indices, segment_ids, nullptr, ctx);
 }
 
 Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                                             const TensorView& segment_ids, const TensorView& num_segments,
                                             const Context& ctx) noexcept {
-  return sparse_segment::Forward(combiner, data, indices, segment_ids, &num_segments, ctx);
+  return sparse_segment::CheckAndRun(combiner, data, indices, segment_ids, &num_segments, ctx);
 }
 
 }  // namespace raggrad

@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
-#include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/sparse_segment/forward_checks.h"
 #include "raggrad/ops/sparse_segment/forward_row_loop.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/isa_choice.h"
@@ -20,87 +19,6 @@ using ::raggrad::cpu::ForEachChunk;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
-
-// The rows of the output. TensorFlow counts them in the types of the ids, so what wraps there has to wrap here: it
-// decides which error a hostile last id gets.
-template <class Idx, class Seg>
-Result<int64_t> OutputRows(const ForwardProblem& p) noexcept {
-  if (p.n() == 0) return p.num_segments.value_or(0);
-  constexpr int64_t kLimit = std::numeric_limits<Idx>::max();
-  const int64_t position = p.n() - 1;
-  const Seg last = p.segment_ids.As<Seg>()[position];
-  if (last >= kLimit) {
-    return InvalidArgument(p.op, "Last segment id must be < kintmax, got ", last, " limit ", kLimit, " [segment_ids[",
-                           position, "]: expected less than ", kLimit, ", got ", last, "]");
-  }
-  const Seg next = static_cast<Seg>(static_cast<std::make_unsigned_t<Seg>>(last) + 1U);
-  if (p.num_segments && *p.num_segments < next) {
-    return InvalidArgument(p.op, "segment ids must be < num_segments [segment_ids[", position, "]: expected less than ",
-                           *p.num_segments, ", got ", last, "]");
-  }
-  const int64_t rows = p.num_segments ? *p.num_segments : static_cast<Idx>(next);
-  if (rows <= 0) {
-    return InvalidArgument(p.op, "segment ids must be >= 0 [segment_ids[", position, "]: expected at least 0",
-                           last > 0 ? " and one that can be counted in its type" : "", ", got ", last, "]");
-  }
-  return rows;
-}
-
-// TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up to rank 3) or 64, and words an overflow by
-// whether the new first dimension still fits where the old ones were.
-Status Overflow(std::string_view op, const Shape& data, const Shape& output) noexcept {
-  const auto fits = [&](int max_rank, int64_t limit) {
-    return data.rank() <= max_rank && std::ranges::all_of(data.dims(), [&](int64_t dim) { return dim < limit; });
-  };
-  constexpr int64_t k16Bit = UINT16_MAX - 1;
-  constexpr int64_t k32Bit = int64_t{UINT32_MAX} - 1;
-  const int64_t limit = fits(6, k16Bit) ? k16Bit : fits(3, k32Bit) ? k32Bit : INT64_MAX;
-  constexpr std::string_view kWhere = " [output: its rows, with the inner dimensions of data]";
-  if (output[0] < limit) {
-    return InvalidArgument(op, "Shape ", output, " results in overflow when computing number of elements", kWhere);
-  }
-  int64_t elements = output[0];
-  for (const int64_t dim : output.tail()) {
-    int64_t product = 0;
-    if (__builtin_mul_overflow(elements, dim, &product)) {
-      uint64_t wrapped = 0;
-      const bool wraps = __builtin_mul_overflow(static_cast<uint64_t>(elements), static_cast<uint64_t>(dim), &wrapped);
-      return InvalidArgument(op, "Encountered overflow when multiplying ", elements, " with ", dim,
-                             ", result: ", wraps ? int64_t{-1} : static_cast<int64_t>(wrapped), kWhere);
-    }
-    elements = product;
-  }
-  return {};
-}
-
-Result<Tensor> MakeOutput(const ForwardProblem& p, const Context& ctx, int64_t rows) noexcept {
-  const Shape shape = Shape::WithDim0(rows, p.data.shape.tail());
-  if (shape.valid() && !shape.NumElements()) return Overflow(p.op, p.data.shape, shape);
-  return AllocateOutput(ctx, 0, p.data.dtype, shape);
-}
-
-// The fault that TensorFlow, which goes from segment to segment, meets first. Only called when there is one.
-template <class Idx, class Seg>
-Status FirstFault(const ForwardProblem& p, int64_t rows) noexcept {
-  const Idx* indices = p.indices.As<Idx>();
-  const Seg* ids = p.segment_ids.As<Seg>();
-  for (int64_t begin = 0, end = 0; begin < p.n(); begin = end) {
-    while (end < p.n() && ids[end] == ids[begin]) ++end;
-    if (end < p.n() && ids[end] < ids[begin]) {
-      return InvalidArgument(p.op, "segment ids are not increasing [segment_ids[", end, "]: expected at least ",
-                             ids[begin], ", got ", ids[end], "]");
-    }
-    if (!InRange(ids[begin], rows)) {
-      return InvalidArgument(p.op, "Segment id ", ids[begin], " out of range [0, ", rows,
-                             "), possibly because 'segment_ids' input is not sorted. [segment_ids[", begin, "]]");
-    }
-    for (int64_t i = begin; i < end; ++i) {
-      if (InRange(indices[i], p.data.dim(0))) continue;
-      return InvalidArgument(p.op, "Bad: indices[", i, "] == ", indices[i], " out of range [0, ", p.data.dim(0), ")");
-    }
-  }
-  return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
-}
 
 template <class Idx, class Seg>
 Status CheckIds(const ForwardProblem& p, Parallel& parallel, int64_t rows) noexcept {
@@ -177,10 +95,12 @@ template <class T, class Idx, class Seg>
 Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   const auto pool = ChooseByIsa<PoolSegmentsFunction<T, Idx>>(ctx, []<Isa I>() { return &PoolSegments<I, T, Idx>; });
   if (!pool.ok()) return pool.status();
-  const Result<int64_t> rows = OutputRows<Idx, Seg>(p);
+  const Result<int64_t> rows = OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
   if (!rows.ok()) return rows.status();
   // Before the other ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
-  Result<Tensor> output = MakeOutput(p, ctx, *rows);
+  const Result<Shape> shape = OutputShape(p, *rows);
+  if (!shape.ok()) return shape.status();
+  Result<Tensor> output = AllocateOutput(ctx, 0, p.data.dtype, *shape);
   if (!output.ok()) return output;
   Parallel& parallel = ctx.executor();
   if (!p.ids_checked) {

@@ -15,6 +15,13 @@ bool InRange(Int value, int64_t limit) noexcept {
   return static_cast<uint64_t>(static_cast<int64_t>(value)) < static_cast<uint64_t>(limit);
 }
 
+// The same for many at once: the bits of several, joined by |, are negative if one of them is out of range.
+template <class Int>
+int64_t NegativeIfOutOfRange(Int value, int64_t limit) noexcept {
+  const auto bits = static_cast<uint64_t>(static_cast<int64_t>(value));
+  return static_cast<int64_t>(bits | (static_cast<uint64_t>(limit) - 1 - bits));
+}
+
 inline Status CheckVector(std::string_view op, std::string_view argument, const TensorView& ids) noexcept {
   if (ids.rank() == 1) return {};
   return InvalidArgument(op, argument, " should be a vector. [", argument, ": expected rank 1, got shape ", ids.shape,

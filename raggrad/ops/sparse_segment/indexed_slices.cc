@@ -29,7 +29,6 @@ Status CheckValues(std::string_view op, std::string_view name, const TensorView&
   if (Status s = CheckDType(op, name, values.dtype, FloatTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckOperands(op, {{name, values}, {"indices", indices}}); !s.ok()) return s;
-  if (values.device != Device::kCpu) return NoKernelForDevice(op, values.device);
   if (Status s = CheckRank(op, name, values); !s.ok()) return s;
   return CheckVector(op, "indices", indices);
 }
@@ -157,7 +156,7 @@ Status Apply(const Result<Problem>& problem, const RowUpdate& update, const Muta
              const Context& ctx) noexcept {
   if (!problem.ok()) return problem.status();
   if (Status s = CheckUpdate(*problem, update, table); !s.ok()) return s;
-  return sparse_segment::cpu::GradApply(*problem, {update, table}, ctx);
+  return sparse_segment::GradApply(*problem, {update, table}, ctx);
 }
 
 // The number of rows of a table that has not been checked yet.
@@ -184,13 +183,13 @@ constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
 Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx) noexcept {
   const Result<Problem> problem = CheckSlices("ToDense", slices);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::cpu::Grad(*problem, ctx);
+  return sparse_segment::Grad(*problem, ctx);
 }
 
 Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx) noexcept {
   const Result<Problem> problem = CheckSlices("Coalesce", slices);
   if (!problem.ok()) return problem.status();
-  Result<SparseSegmentGradV2Output> rows = sparse_segment::cpu::GradV2(*problem, ctx);
+  Result<SparseSegmentGradV2Output> rows = sparse_segment::GradV2(*problem, ctx);
   if (!rows.ok()) return rows.status();
   return IndexedSlices{std::move(rows->output), std::move(rows->sorted_unique_indices), slices.rows};
 }

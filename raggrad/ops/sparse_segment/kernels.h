@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "raggrad/ops/sparse_segment/row_update.h"
+#include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment {
@@ -12,6 +13,9 @@ namespace raggrad::sparse_segment {
 struct Contribution;
 template <class C>
 struct Plan;
+namespace cuda {
+struct Plan;
+}
 
 // Operands whose shapes and types have been checked.
 struct Problem {
@@ -25,8 +29,10 @@ struct Problem {
   // Which fault is reported first: TensorFlow's V1 Mean and SqrtN check all segment ids before the indices, everybody
   // else index and segment id one by one.
   bool segments_first = false;
-  DType index_dtype = indices.dtype;         // of sorted_unique_indices
-  const Plan<Contribution>* plan = nullptr;  // of these indices and segment ids, if there is one already
+  DType index_dtype = indices.dtype;  // of sorted_unique_indices
+  // Of these indices and segment ids, if there is one already, for the device that they are on.
+  const Plan<Contribution>* plan = nullptr;
+  const cuda::Plan* device_plan = nullptr;
 
   int64_t n() const noexcept { return indices.dim(0); }
   int64_t segments() const noexcept { return grad.dim(0); }
@@ -63,5 +69,37 @@ Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
 Status GradApply(const Problem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
+
+namespace cuda {
+Result<SparseSegmentGradV2Output> GradV2(const Problem& problem, const Context& ctx) noexcept;
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Problem& problem, int64_t max_unique,
+                                                     const Context& ctx) noexcept;
+Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Status GradApply(const Problem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+// Fills what a plan of the problem's ids holds in device memory.
+Status MakePlan(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept;
+// The first i with ids[i] != planned[i], or the number of ids.
+Result<int64_t> FirstDifference(const TensorView& ids, const int32_t* planned, const Context& ctx) noexcept;
+
+// What libraggrad_cuda.so has of this family.
+struct Kernels {
+  static constexpr char kSymbol[] = "raggrad_cuda_sparse_segment";
+
+  decltype(&GradV2) grad_v2;
+  decltype(&GradV2Padded) grad_v2_padded;
+  decltype(&Grad) grad;
+  decltype(&GradApply) grad_apply;
+  decltype(&Forward) forward;
+  decltype(&MakePlan) make_plan;
+  decltype(&FirstDifference) first_difference;
+};
+}  // namespace cuda
+
+// On the device that the operands are on.
+Result<SparseSegmentGradV2Output> GradV2(const Problem& problem, const Context& ctx) noexcept;
+Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Status GradApply(const Problem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
 }  // namespace raggrad::sparse_segment

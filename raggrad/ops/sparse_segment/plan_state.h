@@ -1,6 +1,7 @@
 // What a SegmentPlan holds. Internal to the family.
 #pragma once
 
+#include "raggrad/ops/sparse_segment/device_plan.h"
 #include "raggrad/ops/sparse_segment/plan.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 
@@ -9,15 +10,23 @@ namespace raggrad {
 struct SegmentPlan::State {
   Sizes sizes;
   DType index_dtype;
+  Device device;  // that the ids were on; all below is there too
   // As they came, for the forward and for CheckMadeFrom.
   Scratch<int32_t> indices;
   Scratch<int32_t> segment_ids;
   int64_t num_ids;
   bool ascending;
+  // One of them is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
+  sparse_segment::cuda::Plan device_sorted;
 
-  TensorView indices_view() const noexcept { return TensorView::Of(indices.data(), Shape{num_ids}); }
-  TensorView segment_ids_view() const noexcept { return TensorView::Of(segment_ids.data(), Shape{num_ids}); }
+  TensorView indices_view() const noexcept { return View(indices); }
+  TensorView segment_ids_view() const noexcept { return View(segment_ids); }
+
+ private:
+  TensorView View(const Scratch<int32_t>& ids) const noexcept {
+    return {ids.data(), DType::kInt32, Shape{num_ids}, device};
+  }
 };
 
 namespace sparse_segment {

@@ -6,6 +6,8 @@
 #include "raggrad/core/operands.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cuda/cuda.h"
+#include "raggrad/ops/sparse_segment/backends.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan_state.h"
 
@@ -18,8 +20,10 @@ using sparse_segment::CheckSameSize;
 using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
 using sparse_segment::MakePlan;
+using sparse_segment::OnDevice;
 using sparse_segment::Plan;
 using sparse_segment::Problem;
+using sparse_segment::cuda::Kernels;
 
 constexpr std::string_view kOp = "SegmentPlan";
 constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
@@ -28,7 +32,6 @@ Status CheckIdOperands(std::string_view op, const TensorView& indices, const Ten
   if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckOperands(op, {{"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) return s;
-  if (indices.device != Device::kCpu) return NoKernelForDevice(op, indices.device);
   if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
   if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
   return CheckSameSize(op, indices, segment_ids);
@@ -73,6 +76,13 @@ Status KeepIds(const TensorView& indices, const TensorView& segment_ids, const C
   return {};
 }
 
+Status FillOnCpu(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept {
+  Result<Plan<Contribution>> sorted = MakePlan<Contribution>(problem, /*count_segments=*/true, ctx);
+  if (!sorted.ok()) return sorted.status();
+  state.sorted = *std::move(sorted);
+  return KeepIds(problem.indices, problem.segment_ids, ctx, state);
+}
+
 // The first position at which ids are not `expected`, or n.
 int64_t FirstDifference(const TensorView& ids, const int32_t* expected, Parallel& parallel) noexcept {
   const int64_t n = ids.dim(0);
@@ -90,16 +100,29 @@ int64_t FirstDifference(const TensorView& ids, const int32_t* expected, Parallel
   return visited.ok() ? first.load() : n;
 }
 
-int64_t IdAt(const TensorView& ids, int64_t i) noexcept {
-  return ids.dtype == DType::kInt32 ? ids.As<int32_t>()[i] : ids.As<int64_t>()[i];
+Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexcept {
+  return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<int64_t> {
+    const Id* const id = ids.As<Id>() + i;
+    if (ids.device == Device::kCpu) return int64_t{*id};
+    const Result<Tensor> copy = CopyTensor({id, ids.dtype, Shape{}, ids.device}, Device::kCpu, ctx);
+    if (!copy.ok()) return copy.status();
+    return int64_t{*copy->As<Id>()};
+  });
 }
 
-Status CheckSameIds(std::string_view name, const TensorView& ids, const Scratch<int32_t>& planned,
-                    Parallel& parallel) noexcept {
-  const int64_t i = FirstDifference(ids, planned.data(), parallel);
-  if (i == ids.dim(0)) return {};
-  return InvalidArgument(kOp, "the plan was made from other ", name, " [", name, "[", i, "]: expected ", planned[i],
-                         ", got ", IdAt(ids, i), "]");
+Status CheckSameIds(std::string_view name, const TensorView& ids, const TensorView& planned,
+                    const Context& ctx) noexcept {
+  const Result<int64_t> first = OnDevice(
+      kOp, ids.device, [&]() -> Result<int64_t> { return FirstDifference(ids, planned.As<int32_t>(), ctx.executor()); },
+      [&](const Kernels& kernels) { return kernels.first_difference(ids, planned.As<int32_t>(), ctx); });
+  if (!first.ok()) return first.status();
+  if (*first == ids.dim(0)) return {};
+  const Result<int64_t> expected = IdAt(planned, *first, ctx);
+  if (!expected.ok()) return expected.status();
+  const Result<int64_t> got = IdAt(ids, *first, ctx);
+  if (!got.ok()) return got.status();
+  return InvalidArgument(kOp, "the plan was made from other ", name, " [", name, "[", *first, "]: expected ", *expected,
+                         ", got ", *got, "]");
 }
 
 constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
@@ -114,10 +137,10 @@ constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
   return "SparseSegmentGrad with a plan";
 }
 
-Status CheckRows(std::string_view op, std::string_view name, const TensorView& view, std::string_view what,
-                 int64_t expected) noexcept {
-  if (Status s = CheckOperands(op, {{name, view}}); !s.ok()) return s;
-  if (view.device != Device::kCpu) return NoKernelForDevice(op, view.device);
+// That the operand is where the plan is, and has as many rows as the plan was made for.
+Status CheckRows(std::string_view op, std::string_view name, const TensorView& view, const SegmentPlan::State& plan,
+                 std::string_view what, int64_t expected) noexcept {
+  if (Status s = CheckOperands(op, {{"plan", plan.indices_view()}, {name, view}}); !s.ok()) return s;
   if (view.rank() > 0 && view.dim(0) == expected) return {};
   return InvalidArgument(op, "the plan was made for another size [", name, ": expected ", expected,
                          " rows, the plan's ", what, ", got shape ", view.shape, "]");
@@ -131,7 +154,7 @@ Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, con
                               const SegmentPlan& plan) noexcept {
   if (Status s = CheckDType(op, "grad", grad.dtype, FloatTypes{}); !s.ok()) return s;
   const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRows(op, "grad", grad, "segments", state.sizes.segments); !s.ok()) return s;
+  if (Status s = CheckRows(op, "grad", grad, state, "segments", state.sizes.segments); !s.ok()) return s;
   return Problem{.op = op,
                  .combiner = combiner,
                  .grad = grad,
@@ -140,7 +163,8 @@ Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, con
                  .dim0 = state.sizes.rows,
                  .width = Shape::Product(grad.shape.tail()).value_or(0),
                  .index_dtype = state.index_dtype,
-                 .plan = &state.sorted};
+                 .plan = &state.sorted,
+                 .device_plan = &state.device_sorted};
 }
 
 }  // namespace sparse_segment
@@ -154,6 +178,7 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
   if (state == nullptr) return MakeError(Code::kResourceExhausted, kOp, ": no memory");
   state->sizes = sizes;
   state->index_dtype = indices.dtype;
+  state->device = indices.device;
   state->num_ids = indices.dim(0);
   state->ascending = true;
   if (state->num_ids > 0) {
@@ -165,10 +190,10 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
                              .segment_ids = segment_ids,
                              .dim0 = sizes.rows,
                              .width = 0};
-    Result<Plan<Contribution>> sorted = MakePlan<Contribution>(problem, /*count_segments=*/true, ctx);
-    if (!sorted.ok()) return sorted.status();
-    state->sorted = *std::move(sorted);
-    if (Status s = KeepIds(indices, segment_ids, ctx, *state); !s.ok()) return s;
+    Status filled = OnDevice(
+        kOp, indices.device, [&] { return FillOnCpu(problem, ctx, *state); },
+        [&](const Kernels& kernels) { return kernels.make_plan(problem, ctx, *state); });
+    if (!filled.ok()) return filled;
   }
   return SegmentPlan(std::move(state));
 }
@@ -179,7 +204,9 @@ SegmentPlan& SegmentPlan::operator=(SegmentPlan&&) noexcept = default;
 SegmentPlan::~SegmentPlan() = default;
 
 int64_t SegmentPlan::num_ids() const noexcept { return state_->num_ids; }
-int64_t SegmentPlan::num_unique() const noexcept { return state_->sorted.rows; }
+int64_t SegmentPlan::num_unique() const noexcept {
+  return state_->device == Device::kCpu ? state_->sorted.rows : state_->device_sorted.num_rows;
+}
 SegmentPlan::Sizes SegmentPlan::sizes() const noexcept { return state_->sizes; }
 bool SegmentPlan::ascending() const noexcept { return state_->ascending; }
 
@@ -190,22 +217,23 @@ Status SegmentPlan::CheckMadeFrom(const TensorView& indices, const TensorView& s
     return InvalidArgument(kOp, "the plan was made from other ids [indices: expected ", state_->num_ids,
                            " elements, got ", indices.dim(0), "]");
   }
-  if (Status s = CheckSameIds("indices", indices, state_->indices, ctx.executor()); !s.ok()) return s;
-  return CheckSameIds("segment_ids", segment_ids, state_->segment_ids, ctx.executor());
+  if (Status s = CheckOperands(kOp, {{"plan", state_->indices_view()}, {"indices", indices}}); !s.ok()) return s;
+  if (Status s = CheckSameIds("indices", indices, state_->indices_view(), ctx); !s.ok()) return s;
+  return CheckSameIds("segment_ids", segment_ids, state_->segment_ids_view(), ctx);
 }
 
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
                                                       const SegmentPlan& plan, const Context& ctx) noexcept {
   const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::cpu::GradV2(*problem, ctx);
+  return sparse_segment::GradV2(*problem, ctx);
 }
 
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx) noexcept {
   const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::cpu::Grad(*problem, ctx);
+  return sparse_segment::Grad(*problem, ctx);
 }
 
 Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
@@ -215,18 +243,18 @@ Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, c
                                                        : CheckDType(op, "data", data.dtype, FloatTypes{});
   if (!data_type.ok()) return data_type;
   const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRows(op, "data", data, "rows", state.sizes.rows); !s.ok()) return s;
+  if (Status s = CheckRows(op, "data", data, state, "rows", state.sizes.rows); !s.ok()) return s;
   if (!state.ascending) {
     return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
   }
-  return sparse_segment::cpu::Forward({.op = op,
-                                       .combiner = combiner,
-                                       .data = data,
-                                       .indices = state.indices_view(),
-                                       .segment_ids = state.segment_ids_view(),
-                                       .num_segments = state.sizes.segments,
-                                       .ids_checked = true},
-                                      ctx);
+  return sparse_segment::Forward({.op = op,
+                                  .combiner = combiner,
+                                  .data = data,
+                                  .indices = state.indices_view(),
+                                  .segment_ids = state.segment_ids_view(),
+                                  .num_segments = state.sizes.segments,
+                                  .ids_checked = true},
+                                 ctx);
 }
 
 }  // namespace raggrad

@@ -1,9 +1,14 @@
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/cuda.h"
+#include "raggrad/ops/sparse_segment/backends.h"
+#include "raggrad/ops/sparse_segment/fault.h"
 #include "raggrad/ops/sparse_segment/ids.h"
-#include "raggrad/ops/sparse_segment/kernels.h"
 
 namespace raggrad {
 namespace sparse_segment {
@@ -44,6 +49,11 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
   return CheckHostOperand(names.op, {names.dim0, dim0});
 }
 
+Status TooManyRows(std::string_view op, int64_t max_unique, int64_t unique) noexcept {
+  return MakeError(Code::kResourceExhausted, op, ": there are more rows than there is room for [max_unique: expected ",
+                   unique, " or more, got ", max_unique, "]");
+}
+
 // In TensorFlow's order: the first fault decides which error it is.
 Result<Problem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad, const TensorView& indices,
                       const TensorView& segment_ids, const TensorView& dim0) noexcept {
@@ -75,8 +85,30 @@ Result<Problem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad,
   return Problem{names.op, combiner, grad, indices, segment_ids, rows, width, segments_first};
 }
 
-Status NoSuchDevice(const Problem& problem) noexcept {
-  return MakeError(Code::kUnimplemented, problem.op, ": this build computes in host memory only");
+// Rows, their numbers and a report of the sizes that the caller asked for, from those that there are.
+Result<SparseSegmentGradV2PaddedOutput> Pad(const Problem& problem, const SparseSegmentGradV2Output& rows,
+                                            int64_t max_unique, const Context& ctx) noexcept {
+  const int64_t unique = rows.output.shape()[0];
+  if (unique > max_unique) return TooManyRows(problem.op, max_unique, unique);
+  Result<Tensor> output =
+      AllocateOutput(ctx, 0, problem.grad.dtype, Shape::WithDim0(max_unique, problem.grad.shape.tail()));
+  if (!output.ok()) return output.status();
+  Result<Tensor> numbers = AllocateOutput(ctx, 1, problem.index_dtype, Shape{max_unique});
+  if (!numbers.ok()) return numbers.status();
+  Result<Tensor> report = AllocateOutput(ctx, 2, DType::kUInt64, Shape{kReportWords});
+  if (!report.ok()) return report.status();
+  const size_t used = static_cast<size_t>(unique * problem.width) * DTypeSize(problem.grad.dtype);
+  if (used > 0) std::memcpy(output->data(), rows.output.view().data, used);
+  if (output->bytes() > used) std::memset(output->As<char>() + used, 0, output->bytes() - used);
+  const Status numbered = Visit(IndexTypes{}, problem.index_dtype, [&]<class Idx>() -> Status {
+    Idx* const rest = std::copy_n(rows.sorted_unique_indices.As<Idx>(), unique, numbers->As<Idx>());
+    std::fill_n(rest, max_unique - unique, static_cast<Idx>(problem.dim0));
+    return {};
+  });
+  if (!numbered.ok()) return numbered;
+  *report->As<Report>() = {};
+  report->As<Report>()->rows = static_cast<uint64_t>(unique);
+  return SparseSegmentGradV2PaddedOutput{*std::move(output), *std::move(numbers), *std::move(report)};
 }
 
 }  // namespace
@@ -89,8 +121,52 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, 
   using namespace sparse_segment;
   const Result<Problem> problem = Check(combiner, true, grad, indices, segment_ids, dense_output_dim0);
   if (!problem.ok()) return problem.status();
-  if (grad.device == Device::kCpu) return sparse_segment::cpu::GradV2(*problem, ctx);
-  return NoSuchDevice(*problem);
+  return GradV2(*problem, ctx);
+}
+
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
+                                                                  const TensorView& indices,
+                                                                  const TensorView& segment_ids,
+                                                                  const TensorView& dense_output_dim0,
+                                                                  int64_t max_unique, const Context& ctx) noexcept {
+  using namespace sparse_segment;
+  const Result<Problem> problem = Check(combiner, true, grad, indices, segment_ids, dense_output_dim0);
+  if (!problem.ok()) return problem.status();
+  if (max_unique < 0) {
+    return InvalidArgument(problem->op, "max_unique is out of range [max_unique: expected at least 0, got ", max_unique,
+                           "]");
+  }
+  return OnDevice(
+      problem->op, grad.device,
+      [&]() -> Result<SparseSegmentGradV2PaddedOutput> {
+        const Result<SparseSegmentGradV2Output> rows = sparse_segment::cpu::GradV2(*problem, ctx);
+        if (!rows.ok()) return rows.status();
+        return Pad(*problem, *rows, max_unique, ctx);
+      },
+      [&](const sparse_segment::cuda::Kernels& kernels) { return kernels.grad_v2_padded(*problem, max_unique, ctx); });
+}
+
+Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const Context& ctx) noexcept {
+  using namespace sparse_segment;
+  const TensorView& words = padded.report.view();
+  if (Status s = CheckOperands("CheckPadded", {{"report", words}}); !s.ok()) return s;
+  Report report;
+  if (words.device == Device::kCpu) {
+    report = *words.As<Report>();
+  } else {
+    const Result<Tensor> copy = CopyTensor(words, Device::kCpu, ctx);
+    if (!copy.ok()) return copy.status();
+    report = *copy->As<Report>();
+  }
+  const OpNames names = Names(static_cast<SegmentCombiner>(report.combiner), /*v2=*/true);
+  if (report.fault != Fault::kNone) {
+    return FaultError(names.op, report.fault, report.value, static_cast<int64_t>(report.dim0),
+                      static_cast<int64_t>(report.segments));
+  }
+  const int64_t unique = static_cast<int64_t>(report.rows);
+  const int64_t max_unique = padded.output.shape()[0];
+  if (unique > max_unique) return TooManyRows(names.op, max_unique, unique);
+  return unique;
 }
 
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
@@ -99,8 +175,7 @@ Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& gra
   using namespace sparse_segment;
   const Result<Problem> problem = Check(combiner, false, grad, indices, segment_ids, output_dim0);
   if (!problem.ok()) return problem.status();
-  if (grad.device == Device::kCpu) return sparse_segment::cpu::Grad(*problem, ctx);
-  return NoSuchDevice(*problem);
+  return Grad(*problem, ctx);
 }
 
 }  // namespace raggrad

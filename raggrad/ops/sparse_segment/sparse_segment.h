@@ -11,7 +11,10 @@
 //
 // half and bfloat16 are summed in float32 and rounded once. Products are rounded before they are added; float32 and
 // float64 subnormals are flushed to zero, as TensorFlow does. The bits do not depend on threads or instruction set.
-// With Accumulation::kFast the sum of a row is a fixed tree: runs of 64 contributions left to right, then pairwise.
+// With Accumulation::kFast the sum of a row is a fixed tree. On the CPU: runs of 64 contributions left to right, then
+// pairwise. On a GPU, where kFast is the default, it depends on where contributions lie when all are sorted by row:
+// what a row has in 32 neighbouring places is added left to right; then what it has in 16 such tiles, a group; then its
+// first group, plus part 0, plus part 1, ..., where part k of 16 is every 16th of its later groups from the k-th on.
 //
 // Shapes and types:
 //   grad         [segments, inner...]   half, bfloat16, float32, float64; at least rank 1
@@ -22,7 +25,8 @@
 // n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and then indices and segment_ids are not looked at.
 //
 // Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique index, 12 per segment (16
-// for float64; Mean and SqrtN only), and a few KiB per worker. Nothing of size dim0.
+// for float64; Mean and SqrtN only), and a few KiB per worker. Nothing of size dim0. On a GPU: README.md beside this
+// file.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -46,6 +50,26 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, 
                                                       const TensorView& indices, const TensorView& segment_ids,
                                                       const TensorView& dense_output_dim0,
                                                       const Context& ctx = {}) noexcept;
+
+// SparseSegmentGradV2 with room for max_unique rows, so that no size depends on the data: on a GPU nothing is read
+// back, the call returns before the result is there, and it can be captured in a CUDA graph.
+struct SparseSegmentGradV2PaddedOutput {
+  Tensor output;                 // [max_unique, inner...]: the rows, then rows of +0
+  Tensor sorted_unique_indices;  // [max_unique]: their numbers, then dense_output_dim0
+  Tensor report;                 // [8] uint64: the number of rows, and what CheckPadded needs
+};
+
+// INVALID_ARGUMENT for what shapes and types tell. What only the ids tell is in the report (in host memory it is
+// returned at once): after a bad id, or if there are more than max_unique rows, the rows mean nothing.
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
+                                                                  const TensorView& indices,
+                                                                  const TensorView& segment_ids,
+                                                                  const TensorView& dense_output_dim0,
+                                                                  int64_t max_unique, const Context& ctx = {}) noexcept;
+
+// The number of rows. INVALID_ARGUMENT as SparseSegmentGradV2 gives it, RESOURCE_EXHAUSTED if there are more than
+// max_unique. Waits for the stream.
+Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const Context& ctx = {}) noexcept;
 
 // The same rows in their places in a dense [output_dim0, inner...]; the others are +0.
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,

@@ -10,6 +10,7 @@ enum class Law { kUniform, kZipf, kOneRow, kDistinct };
 struct Sizes {
   int64_t segments, ids, width, rows;
   Law law;
+  Memory memory = Memory::kFresh;
 };
 
 template <class I>
@@ -37,9 +38,10 @@ void MeanGradV2(benchmark::State& state, const Sizes& sizes) {
   }
   const std::vector<T> grad = random.Values<T>(sizes.segments * sizes.width);
   const auto rows = static_cast<int32_t>(sizes.rows);
+  const MemoryContext ctx(sizes.memory);
   Repeat(state, sizes.ids > 1000, [&] {
     return SparseSegmentMeanGradV2(TensorView::Of(grad.data(), Shape{sizes.segments, sizes.width}), VectorView(indices),
-                                   VectorView(segment_ids), TensorView::Scalar(rows));
+                                   VectorView(segment_ids), TensorView::Scalar(rows), *ctx);
   });
   std::vector<I> used = indices;
   std::ranges::sort(used);
@@ -75,7 +77,7 @@ void RegisterSweep() {
         if (ids * width > 2'000'000'000 || (width != 1 && width != 64 && ids > 1'000'000)) continue;
         RegisterSizes<float, int32_t>(
             "sweep/" + std::string(name) + "/width:" + std::to_string(width) + "/ids:" + std::to_string(ids),
-            {std::max<int64_t>(1, ids / 20), ids, width, ids, law});
+            {std::max<int64_t>(1, ids / 20), ids, width, ids, law, Memory::kKept});
       }
     }
   }

@@ -149,6 +149,7 @@ TYPED_TEST(SparseSegmentGradTest, MatchesTheReferenceForEveryShape) {
     for (const int64_t n : {1, 2, 47, 49, 300}) {
       SCOPED_TRACE("n = " + std::to_string(n) + ", inner rank " + std::to_string(inner.rank()));
       Case<TypeParam>::Random(n, 7, inner, 23, 0, ++seed).ExpectExact();
+      Case<TypeParam>::Random(n, 7, inner, 1'000, 0, ++seed).ExpectExact();
     }
   }
 }
@@ -187,30 +188,34 @@ TYPED_TEST(SparseSegmentGradTest, SortedIndicesNeedNoSort) {
 }
 
 TYPED_TEST(SparseSegmentGradTest, EveryAllocationFailureIsReported) {
-  const auto c = Case<TypeParam>::Random(40'000, 300, Shape{3}, 5'000, 0, 8);
-  ForEachSetting([&](const Context& ctx) {
-    ExpectEveryAllocationFailureIsReported(
-        ctx, [&](const Context& failing) { return c.V2(SegmentCombiner::kMean, failing).status(); });
-    ExpectEveryAllocationFailureIsReported(
-        ctx, [&](const Context& failing) { return c.V1(SegmentCombiner::kMean, failing).status(); });
-  });
+  for (const int64_t n : {3'000, 40'000}) {
+    const auto c = Case<TypeParam>::Random(n, 300, Shape{3}, 5'000, 0, 8);
+    ForEachSetting([&](const Context& ctx) {
+      ExpectEveryAllocationFailureIsReported(
+          ctx, [&](const Context& failing) { return c.V2(SegmentCombiner::kMean, failing).status(); });
+      ExpectEveryAllocationFailureIsReported(
+          ctx, [&](const Context& failing) { return c.V1(SegmentCombiner::kMean, failing).status(); });
+    });
+  }
 }
 
-// The header's promise, with nothing of size dim0 (here 2^31 - 1).
+// The header's promise, whether dim0 is about n or 2^31 - 1.
 TYPED_TEST(SparseSegmentGradTest, ExtraMemoryIsBounded) {
-  for (const int64_t n : {1, 49, 1'000, 70'000}) {
-    auto c = Case<TypeParam>::Random(n, 400, Shape{3}, 1'000'000, 0, 9);
-    c.dim0 = std::numeric_limits<int32_t>::max();
-    ForEachSetting([&](const Context& ctx) {
-      CountingAllocator allocator;
-      Context counting = ctx;
-      counting.allocator = &allocator;
-      const auto result = c.V2(SegmentCombiner::kMean, counting);
-      ASSERT_THAT(result, IsOk());
-      const size_t outputs = result->output.bytes() + result->sorted_unique_indices.bytes();
-      const auto rows = static_cast<size_t>(result->output.shape()[0]);
-      EXPECT_LE(allocator.peak_bytes() - outputs, 24 * static_cast<size_t>(n) + 8 * rows + 16 * size_t{400});
-    });
+  for (const int32_t n : {1, 49, 1'000, 30'000, 70'000}) {
+    for (const int32_t dim0 : {n, 2 * n, std::numeric_limits<int32_t>::max()}) {
+      auto c = Case<TypeParam>::Random(n, 400, Shape{3}, std::min(dim0, 1'000'000), 0, 9);
+      c.dim0 = dim0;
+      ForEachSetting([&](const Context& ctx) {
+        CountingAllocator allocator;
+        Context counting = ctx;
+        counting.allocator = &allocator;
+        const auto result = c.V2(SegmentCombiner::kMean, counting);
+        ASSERT_THAT(result, IsOk());
+        const size_t outputs = result->output.bytes() + result->sorted_unique_indices.bytes();
+        const auto rows = static_cast<size_t>(result->output.shape()[0]);
+        EXPECT_LE(allocator.peak_bytes() - outputs, 24 * static_cast<size_t>(n) + 8 * rows + 16 * size_t{400});
+      });
+    }
   }
 }
 
@@ -350,7 +355,7 @@ TEST(SparseSegmentGradErrors, TypesAreCheckedFirst) {
   EXPECT_THAT(SparseSegmentSumGradV2(elsewhere, ids, ids, TensorView::Scalar(dim0)),
               StatusIs(Code::kInvalidArgument, HasSubstr("same device")));
   TensorView ids_elsewhere = ids;
-  ids_elsewhere.device = Device::kCuda;
+  ids_elsewhere.device = elsewhere.device = static_cast<Device>(8);  // Metal
   EXPECT_THAT(SparseSegmentSumGradV2(elsewhere, ids_elsewhere, ids_elsewhere, TensorView::Scalar(dim0)),
               StatusIs(Code::kUnimplemented, HasSubstr("host memory")));
 }
@@ -385,6 +390,27 @@ TEST(SparseSegmentGradHuge, TooLargeAnOutputIsRefused) {
   const int32_t dim0 = std::numeric_limits<int32_t>::max();
   EXPECT_THAT(SparseSegmentSumGrad(grad, ids, ids, TensorView::Scalar(dim0)),
               StatusIs(Code::kResourceExhausted, HasSubstr("OOM")));
+}
+
+TEST(SparseSegmentGradPadded, RowsAndThenPadding) {
+  const Array<float> grad{{1, 2, 4, 8}, Shape{2, 2}};
+  const Array<int64_t> indices{{5, 1, 5}};
+  const Array<int32_t> segment_ids{{0, 1, 1}};
+  const int32_t dim0 = 6;
+  const auto run = [&](int64_t max_unique, const Context& ctx = {}) {
+    return SparseSegmentGradV2Padded(SegmentCombiner::kSum, grad, indices, segment_ids, TensorView::Scalar(dim0),
+                                     max_unique, ctx);
+  };
+  const auto padded = run(4);
+  ASSERT_THAT(padded, IsOk());
+  EXPECT_TRUE(HoldsBits(padded->output.view(), Array<float>{{4, 8, 5, 10, 0, 0, 0, 0}, Shape{4, 2}}));
+  EXPECT_TRUE(HoldsBits(padded->sorted_unique_indices.view(), Array<int64_t>{{1, 5, 6, 6}}));
+  EXPECT_EQ(*CheckPadded(*padded), 2);
+  EXPECT_EQ(*CheckPadded(*run(2)), 2);
+  EXPECT_THAT(run(1), StatusIs(Code::kResourceExhausted, HasSubstr("[max_unique: expected 2 or more, got 1]")));
+  EXPECT_THAT(run(-1), StatusIs(Code::kInvalidArgument, HasSubstr("[max_unique: expected at least 0, got -1]")));
+  EXPECT_THAT(CheckPadded({}), StatusIs(Code::kInvalidArgument, HasSubstr("no data [report")));
+  ExpectEveryAllocationFailureIsReported({}, [&](const Context& failing) { return run(3, failing).status(); });
 }
 
 TEST(SparseSegmentGradIsa, AnInstructionSetTheMachineLacksIsAnError) {

@@ -1,0 +1,55 @@
+// A bad id as the device reports it: one number, the smaller the earlier a serial check in TensorFlow's order would
+// have met it. Internal to the family.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "raggrad/core/error_text.h"
+
+namespace raggrad::sparse_segment {
+
+struct Fault {
+  enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne };
+  static constexpr uint64_t kNone = ~uint64_t{0};
+
+  Check check;
+  int64_t position;
+  bool in_segment_ids;
+
+  constexpr uint64_t Encode() const noexcept {
+    return uint64_t{check} << 62 | static_cast<uint64_t>(position) << 1 | (in_segment_ids ? 1U : 0U);
+  }
+  static constexpr Fault Decode(uint64_t code) noexcept {
+    return {static_cast<Check>(code >> 62), static_cast<int64_t>(code << 2 >> 3), (code & 1) != 0};
+  }
+};
+
+// `value`: the id that is at fault.
+inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t dim0, int64_t segments) noexcept {
+  const Fault fault = Fault::Decode(code);
+  if (fault.check == Fault::kLastSegment) {
+    return InvalidArgument(op, "Invalid number of segments [segment_ids[", fault.position, "]: expected less than ",
+                           segments, ", the rows of grad, got ", value, "]");
+  }
+  if (fault.in_segment_ids) {
+    return InvalidArgument(op, "Segment id ", value, " out of range [0, ", segments, "). [segment_ids[", fault.position,
+                           "]]");
+  }
+  return InvalidArgument(op, "Index ", value, " out of range [0, ", dim0, "). [indices[", fault.position, "]]");
+}
+
+// What is known about the ids when they have been looked at, in 64-bit words of device memory.
+struct Report {
+  uint64_t rows = 0;              // unique ones
+  uint64_t fault = Fault::kNone;  // Encode() of the first
+  int64_t value = 0;              // the id at fault
+  uint64_t dim0 = 0;              // this and the next two word the message
+  uint64_t segments = 0;
+  uint64_t combiner = 0;
+  uint64_t descending = 0;  // 1: segment ids do not ascend
+  uint64_t unused = 0;
+};
+inline constexpr int64_t kReportWords = sizeof(Report) / sizeof(uint64_t);
+
+}  // namespace raggrad::sparse_segment

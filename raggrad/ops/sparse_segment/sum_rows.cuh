@@ -1,0 +1,80 @@
+// How the kernels that sum rows are started: the definition of SumRows, for the two files that have its instances.
+#pragma once
+
+#include "raggrad/ops/sparse_segment/combine_groups.cuh"
+
+namespace raggrad::sparse_segment::cuda {
+
+namespace sum_rows_internal {
+
+using ::raggrad::cuda::Call;
+
+// f(how many strips, the first one), so often that no grid has more than CUDA allows.
+template <class F>
+Status ForEachStrips(int64_t strips, const F& f) noexcept {
+  constexpr int64_t kMaxStrips = 65535;
+  for (int64_t first = 0; first < strips; first += kMaxStrips) {
+    if (Status s = f(static_cast<unsigned>(std::min(strips - first, kMaxStrips)), first); !s.ok()) return s;
+  }
+  return {};
+}
+
+template <class T, bool kUpdate, int kColumns>
+Status SumGroups(const Call& call, const SumJob<T>& job, unsigned groups, bool in_order) noexcept {
+  const int64_t lanes_wanted = (job.width + kColumns - 1) / kColumns;
+  int lane_bits = 1;  // a block needs a warp
+  while (1 << lane_bits < std::min<int64_t>(lanes_wanted, kMaxLanes)) ++lane_bits;
+  const unsigned threads = static_cast<unsigned>(kTiles) << lane_bits;
+  // Without columns there is still one strip: rows are numbered in it.
+  const int64_t strips = std::max<int64_t>((lanes_wanted + (1 << lane_bits) - 1) >> lane_bits, 1);
+  const auto kernel =
+      in_order ? &SumGroupsKernel<T, kColumns, kUpdate, true> : &SumGroupsKernel<T, kColumns, kUpdate, false>;
+  return ForEachStrips(strips, [&](unsigned count, int64_t first) {
+    return call.Launch(kernel, dim3(groups, count), threads, job, lane_bits, first);
+  });
+}
+
+template <class T, bool kUpdate>
+Status CombineGroups(const Call& call, const SumJob<T>& job, int64_t groups) noexcept {
+  const dim3 threads(kCombineColumns, kParts);
+  return ForEachStrips((job.width + kCombineColumns - 1) / kCombineColumns, [&](unsigned count, int64_t first) {
+    return call.Launch(&CombineGroupsKernel<T, kUpdate>, dim3(::raggrad::cuda::Blocks(groups, kParts), count), threads,
+                       job, groups, first);
+  });
+}
+
+// Whether a lane can read and write that many neighbouring columns of every array at once.
+template <class T, bool kUpdate>
+bool IsAligned(const SumJob<T>& job, int columns) noexcept {
+  const auto aligned = [&](const void* array, size_t element) {
+    return reinterpret_cast<uintptr_t>(array) % (static_cast<size_t>(columns) * element) == 0;
+  };
+  if (job.width % columns != 0 || !aligned(job.grad, sizeof(T))) return false;
+  if (!kUpdate) return aligned(job.sink.output, sizeof(T));
+  const UpdateJob<SumType<T>>& update = job.sink.update;
+  return aligned(update.table, DTypeSize(job.sink.table_type)) && aligned(update.state1, sizeof(SumType<T>)) &&
+         aligned(update.state2, sizeof(SumType<T>));
+}
+
+}  // namespace sum_rows_internal
+
+template <class T, bool kUpdate>
+Status SumRows(const ::raggrad::cuda::Call& call, SumJob<T> job, bool in_order) noexcept {
+  using namespace sum_rows_internal;
+  constexpr int kColumns = std::is_same_v<T, double> ? 2 : 4;
+  const int64_t groups = (job.n + kGroup - 1) / kGroup;
+  const int64_t places = in_order || groups == 1 ? 0 : groups * job.width;
+  Result<Scratch<SumType<T>>> carries = Scratch<SumType<T>>::Make(call.ctx, places);
+  if (!carries.ok()) return carries.status();
+  Result<Scratch<SumType<T>>> tails = Scratch<SumType<T>>::Make(call.ctx, places);
+  if (!tails.ok()) return tails.status();
+  job.carries = carries->data();
+  job.tails = tails->data();
+  Status summed = IsAligned<T, kUpdate>(job, kColumns)
+                      ? SumGroups<T, kUpdate, kColumns>(call, job, static_cast<unsigned>(groups), in_order)
+                      : SumGroups<T, kUpdate, 1>(call, job, static_cast<unsigned>(groups), in_order);
+  if (!summed.ok() || places == 0) return summed;
+  return CombineGroups<T, kUpdate>(call, job, groups);
+}
+
+}  // namespace raggrad::sparse_segment::cuda
