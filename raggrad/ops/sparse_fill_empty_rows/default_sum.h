@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 
 #include "raggrad/core/context.h"
@@ -15,11 +14,14 @@ namespace raggrad::sparse_fill_empty_rows {
 
 inline constexpr int64_t kFastBlock = 4096;  // values that kFast sums left to right; part of its definition
 
-// Floating-point sums run in float for the 16-bit types and in T itself for the others.
+// What sums run in: float for the 16-bit types, T itself for the others, and numbers modulo 2^64 for integers, whose
+// low bits are the sums modulo the powers of two below.
 template <class T>
 auto Widen(T value) noexcept {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
     return ::raggrad::cpu::BaselineConvert::Widen(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<uint64_t>(value);
   } else {
     return value;
   }
@@ -31,18 +33,20 @@ T Narrow(decltype(Widen(T{})) value) noexcept {
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return ::raggrad::cpu::BaselineConvert::NarrowToBFloat16(value);
   } else {
-    return value;
+    return static_cast<T>(value);
   }
 }
 
-// One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads. The
-// result goes to memory inside the guard's scope, for the guard orders memory accesses.
+// One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads, but
+// handed from one to the next (Taker): *result is the sum of values before `begin`. Memory is accessed inside the
+// guard's scope, for that is what the guard orders.
 template <class T>
-void SumInOrder(const T* values, int64_t count, T* result) noexcept {
+void SumInOrder(const void* values, int64_t begin, int64_t end, void* result) noexcept {
   const ::raggrad::cpu::ScopedFlushSubnormals flush;
-  auto sum = Widen(T{});
-  for (int64_t k = 0; k < count; ++k) sum = Widen(Narrow<T>(sum + Widen(values[k])));
-  *result = Narrow<T>(sum);
+  auto* const total = static_cast<T*>(result);
+  auto sum = Widen(begin == 0 ? T{} : *total);
+  for (int64_t k = begin; k < end; ++k) sum = Widen(Narrow<T>(sum + Widen(static_cast<const T*>(values)[k])));
+  *total = Narrow<T>(sum);
 }
 
 // Block sums left to right, then block sums two by two until one is left, rounded once: always the same tree.
@@ -71,31 +75,6 @@ Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) 
     if (blocks % 2 == 1) block_sums[blocks / 2] = block_sums[blocks - 1];
   }
   *result = Narrow<T>(block_sums[0]);
-  return {};
-}
-
-// Sums modulo 2^64 are the same in any order, and their low bits are the sums modulo the powers of two below.
-template <class T>
-void SumWrapping(const T* values, int64_t count, Parallel& parallel, T* result) noexcept {
-  std::atomic<uint64_t> total{0};
-  ::raggrad::cpu::ForEachChunk(parallel, ::raggrad::cpu::SplitEvenly(parallel, count, 1 << 16),
-                               [=, &total](int64_t, int64_t begin, int64_t end) {
-                                 uint64_t sum = 0;
-                                 for (int64_t k = begin; k < end; ++k) sum += static_cast<uint64_t>(values[k]);
-                                 total.fetch_add(sum, std::memory_order_relaxed);
-                               });
-  *result = static_cast<T>(total.load(std::memory_order_relaxed));
-}
-
-template <class T>
-Status SumDefault(const T* values, int64_t count, const Context& ctx, T* result) noexcept {
-  if constexpr (std::is_integral_v<T>) {
-    SumWrapping(values, count, ctx.executor(), result);
-  } else if (ctx.accumulation == Accumulation::kFast) {
-    return SumAsTree(values, count, ctx, result);
-  } else {
-    SumInOrder(values, count, result);
-  }
   return {};
 }
 

@@ -210,10 +210,11 @@ TEST(FillEmptyRowsGrad, InfinityAndNaN) {
 
 // Maps that ascend, or seem to: long enough for several workers.
 
+template <class T = double>
 void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {
   Generator random(static_cast<uint64_t>(n_full));
-  const std::vector<double> grad = random.Values<double>(n_full);
-  const auto want = reference::Grad<double>(map, grad);
+  const std::vector<T> grad = random.Values<T>(n_full);
+  const auto want = reference::Grad<T>(map, grad);
   ForEachSetting([&](const Context& ctx) {
     const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
     if (want.bad_position >= 0) {
@@ -223,7 +224,7 @@ void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {
     }
     ASSERT_THAT(got, IsOk());
     EXPECT_TRUE(HoldsBits(got->d_values.view(), Array(want.d_values)));
-    EXPECT_TRUE(SameBits(*got->d_default_value.As<double>(), want.d_default_value));
+    EXPECT_TRUE(SameBits(*got->d_default_value.template As<T>(), want.d_default_value));
   });
 }
 
@@ -239,7 +240,14 @@ std::vector<int64_t> AscendingMap(int64_t n_full, int64_t percent, uint64_t seed
 
 TEST(FillEmptyRowsGrad, AscendingMaps) {
   for (const int64_t percent : {1, 20, 50, 80, 99, 100}) {
-    for (const int64_t n_full : {1, 2, 3, 5, 100, 130'000}) ExpectAsReference(AscendingMap(n_full, percent, 3), n_full);
+    for (const int64_t n_full : {1, 2, 3, 5, 100, 130'000}) {
+      const std::vector<int64_t> map = AscendingMap(n_full, percent, 3);
+      ExpectAsReference<int8_t>(map, n_full);
+      ExpectAsReference<BFloat16>(map, n_full);
+      ExpectAsReference<float>(map, n_full);
+      ExpectAsReference<double>(map, n_full);
+      ExpectAsReference<std::complex<double>>(map, n_full);
+    }
   }
 }
 
@@ -264,6 +272,10 @@ TEST(FillEmptyRowsGrad, MapsThatOnlySeemToAscend) {
       ExpectAsReference(map, 130'000);
     }
   }
+  std::vector<int64_t> creeping(40'000);  // beyond the last place, in steps as short as others
+  for (size_t i = 0; i < creeping.size(); ++i) creeping[i] = static_cast<int64_t>(3 * i);
+  creeping.back() = 99'999;
+  ExpectAsReference(creeping, 100'000);
   std::vector<int64_t> again = ascending;  // ascends twice: longer than there are places left
   again.insert(again.end(), ascending.begin(), ascending.end());
   ExpectAsReference(again, 130'000);
