@@ -1,5 +1,6 @@
 #include "raggrad/ops/sparse_segment/plan.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 
@@ -15,8 +16,9 @@ using ::raggrad::cpu::Chunks;
 using ::raggrad::cpu::ForEachChunk;
 using ::raggrad::cpu::SplitEvenly;
 
-constexpr int64_t kGrain = 1 << 14;      // ids per chunk at least
-constexpr int64_t kPackBlock = 1 << 10;  // ids that are checked before they are packed
+constexpr int64_t kGrain = 1 << 14;       // ids per chunk at least
+constexpr int64_t kPackBlock = 1 << 10;   // ids that are checked before they are packed
+constexpr int64_t kCountedIds = 1 << 15;  // at most so many are sorted by counting their rows
 
 // The fault that a serial check in TensorFlow's order meets first. Only called when there is one.
 template <class Idx, class Segments>
@@ -46,6 +48,17 @@ struct Iota {
   int64_t operator[](int64_t i) const noexcept { return i; }
 };
 
+// Whether all indices and segment ids [begin, end) are in range.
+template <class Idx, class Segments>
+bool AllInRange(const Problem& p, const Idx* indices, const Segments& segment_ids, int64_t begin,
+                int64_t end) noexcept {
+  int64_t sign = 0;  // no branches, and no comparisons of 64 bits, which SSE2 has not: this becomes vector code
+  for (int64_t i = begin; i < end; ++i) {
+    sign |= NegativeIfOutOfRange(indices[i], p.dim0) | NegativeIfOutOfRange(segment_ids[i], p.segments());
+  }
+  return sign >= 0;
+}
+
 // Without races when several chunks count at the same time.
 void AddCount(int64_t& count, int64_t more, bool shared) noexcept {
   if (shared) {
@@ -54,10 +67,6 @@ void AddCount(int64_t& count, int64_t more, bool shared) noexcept {
     count += more;
   }
 }
-
-struct Packed {
-  bool sorted;  // by row already
-};
 
 // counts[s] += how often s comes in segment_ids [begin, end). Segment ids mostly come in runs: one addition to memory
 // for each.
@@ -71,37 +80,32 @@ void CountRuns(const Segments& segment_ids, int64_t begin, int64_t end, bool sha
 }
 
 // One pass over the ids: checks them, counts the segments (if counts is not null), writes the contributions in order.
+// Whether they are sorted by row already.
 template <class Idx, class Segments, class C>
-Result<Packed> Pack(const Problem& p, const Segments& segment_ids, Parallel& parallel, C* contributions,
-                    int64_t* counts) noexcept {
-  const Idx* indices = p.indices.As<Idx>();
+Result<bool> Pack(const Problem& p, const Idx* indices, const Segments& segment_ids, Parallel& parallel,
+                  C* contributions, int64_t* counts) noexcept {
   const Chunks chunks = SplitEvenly(parallel, p.n(), kGrain);
   std::atomic<bool> fault = false;
   std::atomic<bool> unsorted = false;
   ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     bool ascending = begin == 0 || indices[begin - 1] <= indices[begin];
-    // Blocks that stay in the L1 cache between the loops, which have no branches, so that they become vector code.
+    // Blocks stay in the L1 cache between the loops.
     for (int64_t block = begin; block < end; block += kPackBlock) {
       const int64_t block_end = std::min(block + kPackBlock, end);
-      bool valid = true;
-      for (int64_t i = block; i < block_end; ++i) {
-        valid &= InRange(indices[i], p.dim0);
-        valid &= InRange(segment_ids[i], p.segments());
-      }
-      if (!valid) {
+      if (!AllInRange(p, indices, segment_ids, block, block_end)) {
         fault.store(true, std::memory_order_relaxed);
         return;
       }
       for (int64_t i = block; i < block_end; ++i) {
         contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
       }
-      for (int64_t i = std::max(block, begin + 1); i < block_end; ++i) ascending &= indices[i - 1] <= indices[i];
+      if (ascending) ascending = std::is_sorted(indices + std::max(block, begin + 1) - 1, indices + block_end);
       if (counts != nullptr) CountRuns(segment_ids, block, block_end, chunks.count > 1, counts);
     }
     if (!ascending) unsorted.store(true, std::memory_order_relaxed);
   });
   if (fault) return FirstFault<Idx>(p, segment_ids);
-  return Packed{!unsorted};
+  return !unsorted;
 }
 
 template <class Seg>
@@ -112,15 +116,55 @@ Status CheckLastSegment(const Problem& p) noexcept {
                          p.segments(), ", the rows of grad, got ", last, "]");
 }
 
-template <class C>
-Result<Packed> PackAnyType(const Problem& p, Parallel& parallel, C* contributions, int64_t* counts) noexcept {
-  return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() -> Result<Packed> {
-    if (p.id_is_segment()) return Pack<Idx>(p, Iota{}, parallel, contributions, counts);
-    return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> Result<Packed> {
+// f(indices, segment_ids), with something for each that has the operator [].
+template <class F>
+auto VisitIds(const Problem& p, const F& f) noexcept {
+  using R = decltype(f(static_cast<const int32_t*>(nullptr), Iota{}));
+  return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() -> R {
+    if (p.id_is_segment()) return f(p.indices.As<Idx>(), Iota{});
+    return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> R {
       if (Status s = CheckLastSegment<Seg>(p); !s.ok()) return s;
-      return Pack<Idx>(p, p.segment_ids.As<Seg>(), parallel, contributions, counts);
+      return f(p.indices.As<Idx>(), p.segment_ids.As<Seg>());
     });
   });
+}
+
+// For few ids of a table that is not much larger, a counter for each of its rows tells where contributions go and rows
+// begin: half the passes of a radix sort.
+template <class Idx, class Segments, class C>
+Status PlanByCounting(const Problem& p, const Idx* indices, const Segments& segment_ids, const Context& ctx,
+                      Plan<C>& plan) noexcept {
+  const int64_t n = p.n();
+  const int64_t dim0 = p.dim0;
+  if (!AllInRange(p, indices, segment_ids, 0, n)) return FirstFault<Idx>(p, segment_ids);
+  if (plan.counts.data() != nullptr) CountRuns(segment_ids, 0, n, /*shared=*/false, plan.counts.data());
+  Result<Scratch<uint32_t>> counters = Scratch<uint32_t>::Make(ctx, dim0);
+  if (!counters.ok()) return counters.status();
+  uint32_t* const place = counters->data();
+  std::fill_n(place, dim0, 0);
+  for (int64_t i = 0; i < n; ++i) ++place[indices[i]];
+
+  uint32_t rows = 0;  // of the counters' width: vector code
+  for (int64_t r = 0; r < dim0; ++r) rows += place[r] != 0 ? 1 : 0;
+  plan.rows = rows;
+  Result<Scratch<int64_t>> row_starts = Scratch<int64_t>::Make(ctx, plan.rows + 1);
+  if (!row_starts.ok()) return row_starts.status();
+  plan.row_starts = *std::move(row_starts);
+  int64_t* row = plan.row_starts.data();
+  uint32_t next = 0;
+  for (int64_t r = 0; r < dim0; ++r) {  // counts become places; without a branch, as in FindRows
+    const uint32_t count = std::exchange(place[r], next);
+    *row = next;
+    row += count != 0 ? 1 : 0;
+    next += count;
+  }
+  *row = n;
+  C* const contributions = plan.contributions.data();
+  for (int64_t i = 0; i < n; ++i) {
+    contributions[place[indices[i]]++] =
+        C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
+  }
+  return {};
 }
 
 // Where the runs of equal rows begin, in two passes: count per chunk, then write.
@@ -178,17 +222,27 @@ Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Cont
   Result<Scratch<C>> contributions = Scratch<C>::Make(ctx, problem.n());
   if (!contributions.ok()) return contributions.status();
   plan.contributions = *std::move(contributions);
-  const Result<Packed> packed = PackAnyType(problem, parallel, plan.contributions.data(), plan.counts.data());
-  if (!packed.ok()) return packed.status();
+  // Counters then take no more memory than the records that are sorted.
+  if (problem.n() <= kCountedIds && problem.dim0 <= 2 * problem.n()) {
+    const Status planned = VisitIds(problem, [&](const auto* indices, const auto& segment_ids) {
+      return PlanByCounting(problem, indices, segment_ids, ctx, plan);
+    });
+    if (!planned.ok()) return planned;
+    return plan;
+  }
+  const Result<bool> sorted = VisitIds(problem, [&](const auto* indices, const auto& segment_ids) {
+    return Pack(problem, indices, segment_ids, parallel, plan.contributions.data(), plan.counts.data());
+  });
+  if (!sorted.ok()) return sorted.status();
 
-  if (!packed->sorted) {
+  if (!*sorted) {
     Result<Scratch<C>> spare = Scratch<C>::Make(ctx, problem.n());
     if (!spare.ok()) return spare.status();
     const int key_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(problem.dim0 - 1)));
-    const Result<C*> sorted = ::raggrad::cpu::RadixSort(ctx, plan.contributions.data(), spare->data(), problem.n(),
+    const Result<C*> result = ::raggrad::cpu::RadixSort(ctx, plan.contributions.data(), spare->data(), problem.n(),
                                                         key_bits, [](const C& c) { return c.row; });
-    if (!sorted.ok()) return sorted.status();
-    if (*sorted == spare->data()) std::swap(plan.contributions, *spare);
+    if (!result.ok()) return result.status();
+    if (*result == spare->data()) std::swap(plan.contributions, *spare);
   }
   if (Status s = FindRows(ctx, problem.n(), plan); !s.ok()) return s;
   return plan;

@@ -16,7 +16,8 @@ struct Plan {
 };
 
 // Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment if they are counted, the radix sort's
-// counters. n, dim0 > 0.
+// counters. Few ids of a small table: 4 per row of the table, at most sizeof(C) per id, instead of the second sizeof(C)
+// and the counters. n, dim0 > 0.
 template <class C>
 Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Context& ctx) noexcept;
 

@@ -69,7 +69,7 @@ template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumFew(const RowJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                           int64_t columns, SumType<T>* sums) noexcept {
   using A = SumType<T>;
-  for (int64_t c = 0; c < columns; ++c) sums[c] = A{0};
+  A totals[Vector<I, A>::kLanes] = {};
   ForEachRow<I, kScaled>(job, begin, end, column, columns, [&](const T* row, A scale) {
     for (int64_t c = 0; c < columns; ++c) {
       A x;
@@ -78,9 +78,10 @@ template <Isa I, bool kScaled, class T, class C>
       } else {
         x = row[c];
       }
-      sums[c] += kScaled ? x * scale : x;
+      totals[c] += kScaled ? x * scale : x;
     }
   });
+  for (int64_t c = 0; c < columns; ++c) sums[c] = totals[c];
 }
 
 // At most kVectors vectors of columns at a time, then half as many, ..., then the rest.
@@ -152,7 +153,13 @@ template <Isa I, class T, class C>
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumStrip(const RowJob<T, C>& job, int64_t row, int64_t column,
                                             int64_t columns) noexcept {
-  SumType<T> sums[kStrip<SumType<T>>];
+  T* const out =
+      job.update != nullptr ? nullptr : job.output + (job.dense ? job.row_number(row) : row) * job.width + column;
+  SumType<T> strip[kStrip<SumType<T>>];
+  SumType<T>* sums = strip;
+  if constexpr (!kIsShortFloat<T>) {
+    if (out != nullptr) sums = out;
+  }
   const int64_t begin = job.row_starts[row];
   const int64_t end = job.row_starts[row + 1];
   if (job.pairwise && end - begin > kLeaf) {
@@ -162,8 +169,8 @@ template <Isa I, bool kScaled, class T, class C>
   }
   if (job.update != nullptr) {
     Update<I>(job, row, column, columns, sums);
-  } else {
-    Store<I>(sums, job.output + (job.dense ? job.row_number(row) : row) * job.width + column, columns);
+  } else if constexpr (kIsShortFloat<T>) {
+    Store<I>(sums, out, columns);
   }
 }
 
