@@ -1,6 +1,7 @@
 // Checks of the forwards that need only shapes and types (and the number of rows, which is always in host memory).
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad {
@@ -86,11 +87,21 @@ Result<ForwardProblem> CheckRagged(const Operands& o) noexcept {
 
 Result<SparseFillEmptyRowsOutput> Forward(const Result<ForwardProblem>& problem, const Context& ctx) noexcept {
   if (!problem.ok()) return problem.status();
-  if (problem->values.device == Device::kCpu) return cpu::Forward(*problem, ctx);
-  return NoKernelForDevice(problem->op, problem->values.device);
+  const Device device = problem->values.device;
+  if (device == Device::kCpu) return cpu::Forward(*problem, ctx);
+  if (device != Device::kCuda) return NoKernelForDevice(problem->op, device);
+  return ::raggrad::cuda::WithKernels<cuda::Kernels>(
+      problem->op, [&](const cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace
+
+Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept {
+  return InvalidArgument(problem.op, "indices(", position, ", 0) is invalid: ", row, " >= ", problem.rows, " [",
+                         problem.ragged ? "value_rowids[" : "indices[", position, problem.ragged ? "]" : ",0]",
+                         ": expected a row in [0, ", problem.rows, "), got ", row, "]");
+}
+
 }  // namespace sparse_fill_empty_rows
 
 Result<SparseFillEmptyRowsOutput> SparseFillEmptyRows(const TensorView& indices, const TensorView& values,

@@ -119,10 +119,7 @@ Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces
     if (!ascending) sorted.store(false, std::memory_order_relaxed);
   });
   if (!out_of_range.found()) return sorted.load(std::memory_order_relaxed);
-  const int64_t bad = out_of_range.position();
-  return InvalidArgument(problem.op, "indices(", bad, ", 0) is invalid: ", order.Row(bad), " >= ", problem.rows, " [",
-                         problem.ragged ? "value_rowids[" : "indices[", bad, problem.ragged ? "]" : ",0]",
-                         ": expected a row in [0, ", problem.rows, "), got ", order.Row(bad), "]");
+  return NoSuchRow(problem, out_of_range.position(), order.Row(out_of_range.position()));
 }
 
 // A few hundred steps of a piece, found first and then done for values and for indices in a loop each: those loops
@@ -235,8 +232,7 @@ template <class Order>
 Result<SparseFillEmptyRowsOutput> Write(const ForwardProblem& problem, const Order& order, Pieces& pieces,
                                         EarlyOutputs early, const Context& ctx) noexcept {
   const int64_t n_full = problem.n() + problem.rows - pieces.SumNamed();
-  const bool vector = problem.ragged && problem.rows > 0;  // without rows TensorFlow gives [0, 1]
-  auto output_indices = AllocateOutput(ctx, 0, DType::kInt64, vector ? Shape{n_full} : Shape{n_full, problem.d});
+  auto output_indices = AllocateOutput(ctx, 0, DType::kInt64, problem.OutputIndicesShape(n_full));
   if (!output_indices.ok()) return output_indices.status();
   const auto write_with = [&](PlaceValuesFunction place_values, void* output_values) {
     const Destination out{output_indices->As<int64_t>(), output_values, early.empty_row_indicator.As<bool>(),

@@ -20,6 +20,9 @@ struct Problem {
   int64_t n_full() const noexcept { return grad_values.dim(0); }
 };
 
+// The error when reverse_index_map[position] is `place`, which is none.
+Status NoSuchPlace(const Problem& problem, int64_t position, int64_t place) noexcept;
+
 using FillTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
 // The same for the forwards; nothing is known of the numbers in `indices`. Only Check() in forward.cc makes one.
@@ -33,11 +36,31 @@ struct ForwardProblem {
   int64_t rows;  // at least 0; more if there are entries
 
   int64_t n() const noexcept { return values.dim(0); }
+  // Without rows TensorFlow gives a matrix for a ragged tensor, too.
+  Shape OutputIndicesShape(int64_t n_full) const noexcept {
+    return ragged && rows > 0 ? Shape{n_full} : Shape{n_full, d};
+  }
 };
+
+// The error when entry `position` is in `row`, which is none.
+Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept;
 
 namespace cpu {
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
+
+namespace cuda {
+Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+
+// What libraggrad_cuda.so has of this family.
+struct Kernels {
+  static constexpr char kSymbol[] = "raggrad_cuda_sparse_fill_empty_rows";
+
+  decltype(&Grad) grad;
+  decltype(&Forward) forward;
+};
+}  // namespace cuda
 
 }  // namespace raggrad::sparse_fill_empty_rows

@@ -2,6 +2,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad {
@@ -33,10 +34,18 @@ Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reve
   const Result<Problem> problem = Check(op, reverse_index_map, grad_values);
   if (!problem.ok()) return problem.status();
   if (grad_values.device == Device::kCpu) return cpu::Grad(*problem, ctx);
-  return NoKernelForDevice(op, grad_values.device);
+  if (grad_values.device != Device::kCuda) return NoKernelForDevice(op, grad_values.device);
+  return ::raggrad::cuda::WithKernels<cuda::Kernels>(
+      op, [&](const cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
 }
 
 }  // namespace
+
+Status NoSuchPlace(const Problem& problem, int64_t position, int64_t place) noexcept {
+  return InvalidArgument(problem.op, "Elements in reverse index must be in [0, ", problem.n_full(), ") but got ", place,
+                         " [reverse_index_map[", position, "]: expected a place in grad_values, got ", place, "]");
+}
+
 }  // namespace sparse_fill_empty_rows
 
 Result<FillEmptyRowsGradOutput> SparseFillEmptyRowsGrad(const TensorView& reverse_index_map,

@@ -11,14 +11,16 @@
 // The sum is one running sum in the values' own type, j ascending, starting at +0: half and bfloat16 round at every
 // step, integers wrap, complex adds its parts separately, float32 and float64 subnormals are flushed to zero. These are
 // TensorFlow's bits, for any number of threads. Accumulation::kFast sums blocks of 4096 such values left to right
-// in float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once.
+// in float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once. On a GPU, where kFast
+// is the default, its tree is over all places, and named ones count as +0; kSequential is one thread's work there, too.
 //
 // Shapes and types:
 //   reverse_index_map  [n]       int64, in [0, n_full), any order, repeats allowed
 //   grad_values        [n_full]  half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128
 //
 // Memory beyond the outputs: the values that the map does not name; if it does not ascend, also a bit per element of
-// grad_values for each worker, at most 16 of them (kFast: and 16 bytes per 4096 values).
+// grad_values for each worker, at most 16 of them (kFast: and 16 bytes per 4096 values). On a GPU: a bit per element of
+// grad_values, and at most 16 bytes per 4096 of them.
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
 
@@ -58,7 +60,7 @@ Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& revers
 //
 // Memory beyond the outputs: a few bytes per worker if the rows come in ascending order; otherwise 16 bytes per entry
 // (32 beyond 2^32 entries or rows) and at most 8 KiB per 16384 entries. For strings also 16 bytes per value of the
-// output.
+// output. On a GPU: 8 bytes per row; if the rows do not ascend, 17 bytes per entry (33). Not for strings.
 
 struct SparseFillEmptyRowsOutput {
   Tensor output_indices;       // [n_full, d]; n_full: n and the number of empty rows

@@ -1,0 +1,150 @@
+// The sum of the values that no entry of the map names, on a GPU. Internal to the family.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <type_traits>
+
+#include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/numbers.cuh"
+
+namespace raggrad::sparse_fill_empty_rows::cuda {
+
+using ::raggrad::cuda::Call;
+using ::raggrad::cuda::kAllLanes;
+using ::raggrad::cuda::kWarp;
+
+// Of grad_values: bit p % 32 of word p / 32 is set if the map names place p. The words of a whole number of tiles.
+inline constexpr int64_t kTile = 4096;
+inline constexpr int64_t kTileWords = kTile / kWarp;
+
+// What values of type T are summed in. Integers wrap, and sums modulo 2^64 have the low bits of those modulo less.
+template <class T>
+using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, ::raggrad::cuda::SumType<T>>;
+
+template <class T>
+__device__ Sum<T> ToSum(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<uint64_t>(value);
+  } else {
+    return ::raggrad::cuda::Widen(value);
+  }
+}
+template <class T>
+__device__ T FromSum(Sum<T> sum) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(sum);
+  } else {
+    return ::raggrad::cuda::Narrow<T>(sum);
+  }
+}
+template <class A>
+__device__ A Plus(A a, A b) {
+  return ::raggrad::cuda::Add(a, b);
+}
+template <class F>
+__device__ std::complex<F> Plus(std::complex<F> a, std::complex<F> b) {
+  return {Plus(a.real(), b.real()), Plus(a.imag(), b.imag())};
+}
+
+// The sum of all threads' numbers: t and t + half of them, until one is left, which thread 0 gets.
+template <int kThreads, class A>
+__device__ A FoldBlock(A sum) {
+  alignas(16) __shared__ char memory[kThreads * sizeof(A)];  // of plain bytes: constructors cannot run here
+  A* const sums = reinterpret_cast<A*>(memory);
+  sums[threadIdx.x] = sum;
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] = Plus(sums[threadIdx.x], sums[threadIdx.x + half]);
+  }
+  return sums[0];
+}
+
+// One block per tile. A warp has 512 places side by side, a lane every 32nd of them. Named ones count as +0, which
+// changes no sum that began with +0.
+inline constexpr int kTileThreads = 256;
+template <class T>
+__global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, Sum<T>* tile_sums) {
+  constexpr unsigned kRounds = kTile / kTileThreads;
+  const unsigned lane = ::raggrad::cuda::Lane();
+  const int64_t first_word = blockIdx.x * kTileWords + threadIdx.x / kWarp * kRounds;
+  const uint32_t words = lane < kRounds ? named[first_word + lane] : 0;
+  T values[kRounds];
+#pragma unroll
+  for (unsigned round = 0; round < kRounds; ++round) {
+    const int64_t place = (first_word + round) * kWarp + lane;
+    const bool is_named = (__shfl_sync(kAllLanes, words, round) >> lane & 1) != 0;
+    values[round] = is_named || place >= n_full ? T{} : grad[place];
+  }
+  Sum<T> sum{};
+#pragma unroll
+  for (unsigned round = 0; round < kRounds; ++round) sum = Plus(sum, ToSum(values[round]));
+  sum = FoldBlock<kTileThreads>(sum);
+  if (threadIdx.x == 0) tile_sums[blockIdx.x] = sum;
+}
+
+// One block. Thread t adds up sums t, t + 1024, ...
+inline constexpr int kLastThreads = 1024;
+template <class T>
+__global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
+  Sum<T> sum{};
+#pragma unroll 4
+  for (int64_t tile = threadIdx.x; tile < tiles; tile += kLastThreads) sum = Plus(sum, tile_sums[tile]);
+  sum = FoldBlock<kLastThreads>(sum);
+  if (threadIdx.x == 0) *result = FromSum<T>(sum);
+}
+
+// One block, of which one thread makes the running sum while the others bring the next values: each warp of them those
+// of 32 places, behind those of the warps before it.
+inline constexpr int kOrderThreads = 1024;
+template <class T>
+__global__ void SumInOrder(const T* grad, int64_t n_full, const uint32_t* named, T* result) {
+  alignas(16) __shared__ char memory[2][kOrderThreads * sizeof(T)];
+  __shared__ unsigned counts[2];
+  const unsigned lane = ::raggrad::cuda::Lane();
+  const unsigned warp = threadIdx.x / kWarp;
+  const int64_t steps = (n_full + kOrderThreads - 1) / kOrderThreads;
+  Sum<T> sum{};
+  for (int64_t step = 0; step <= steps; ++step) {
+    if (step < steps) {
+      const int64_t word_begin = (step * kOrderThreads / kWarp + lane) * kWarp;  // of the word that this lane looks at
+      uint32_t unnamed = ~named[word_begin / kWarp];
+      if (word_begin + kWarp > n_full) unnamed &= word_begin < n_full ? (1U << (n_full - word_begin)) - 1 : 0;
+      const unsigned before = __reduce_add_sync(kAllLanes, lane < warp ? __popc(unnamed) : 0);
+      const unsigned all = __reduce_add_sync(kAllLanes, __popc(unnamed));
+      const uint32_t own = __shfl_sync(kAllLanes, unnamed, warp);
+      if (own >> lane & 1) {
+        reinterpret_cast<T*>(memory[step % 2])[before + __popc(own & ((1U << lane) - 1))] =
+            grad[step * kOrderThreads + threadIdx.x];
+      }
+      if (threadIdx.x == 0) counts[step % 2] = all;
+    }
+    if (step > 0 && threadIdx.x == 0) {
+      const T* const values = reinterpret_cast<const T*>(memory[(step - 1) % 2]);
+      const unsigned count = counts[(step - 1) % 2];
+#pragma unroll 8
+      for (unsigned k = 0; k < count; ++k) sum = ToSum(FromSum<T>(Plus(sum, ToSum(values[k]))));
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) *result = FromSum<T>(sum);
+}
+
+template <class T>
+Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_t* named, T* result) noexcept {
+  if constexpr (!std::is_integral_v<T>) {
+    if (call.ctx.accumulation == Accumulation::kSequential) {
+      return call.Launch(SumInOrder<T>, 1, kOrderThreads, grad, n_full, named, result);
+    }
+  }
+  const unsigned tiles = ::raggrad::cuda::Blocks(n_full, kTile);
+  auto tile_sums = Scratch<Sum<T>>::Make(call.ctx, tiles);
+  if (!tile_sums.ok()) return tile_sums.status();
+  if (Status s = call.Launch(SumTiles<T>, tiles, kTileThreads, grad, n_full, named, tile_sums->data()); !s.ok()) {
+    return s;
+  }
+  return call.Launch(SumTileSums<T>, 1, kLastThreads, tile_sums->data(), tiles, result);
+}
+
+}  // namespace raggrad::sparse_fill_empty_rows::cuda
