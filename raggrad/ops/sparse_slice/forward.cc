@@ -4,6 +4,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
 namespace raggrad {
@@ -186,7 +187,9 @@ Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorVie
       Check({{"indices", indices}, {"values", values}, {"shape", shape}, {"start", start}, {"size", size}});
   if (!problem.ok()) return problem.status();
   if (values.device == Device::kCpu) return sparse_slice::cpu::Forward(*problem, ctx);
-  return NoKernelForDevice(kOp, values.device);
+  if (values.device != Device::kCuda) return NoKernelForDevice(kOp, values.device);
+  return ::raggrad::cuda::WithKernels<sparse_slice::cuda::Kernels>(
+      kOp, [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace raggrad

@@ -30,10 +30,8 @@ class Box {
  public:
   explicit Box(const ForwardProblem& problem) noexcept : d_(problem.d()) {
     for (size_t c = 0; c < problem.start.size(); ++c) {
-      int64_t end;
-      const bool has_entries = problem.size[c] >= 0 && !__builtin_add_overflow(problem.start[c], problem.size[c], &end);
       start_[c] = static_cast<uint64_t>(problem.start[c]);
-      size_[c] = has_entries ? static_cast<uint64_t>(problem.size[c]) : 0;
+      size_[c] = BoxSize(problem.start[c], problem.size[c]);
     }
   }
 

@@ -42,9 +42,28 @@ constexpr int64_t OutputDim(int64_t dim, int64_t start, int64_t size) noexcept {
   return start < dim - size ? size : dim - start;
 }
 
+// How many numbers from `start` on are in the box, in such a dimension: none if its end is beyond 2^63 - 1.
+constexpr uint64_t BoxSize(int64_t start, int64_t size) noexcept {
+  const bool has_entries = size >= 0 && start <= INT64_MAX - size;
+  return has_entries ? static_cast<uint64_t>(size) : 0;
+}
+
 namespace cpu {
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace cpu
+
+namespace cuda {
+Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+
+// What libraggrad_cuda.so has of this family.
+struct Kernels {
+  static constexpr char kSymbol[] = "raggrad_cuda_sparse_slice";
+
+  decltype(&Grad) grad;
+  decltype(&Forward) forward;
+};
+}  // namespace cuda
 
 }  // namespace raggrad::sparse_slice

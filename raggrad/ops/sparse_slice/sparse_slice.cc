@@ -2,6 +2,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
 namespace raggrad {
@@ -86,8 +87,11 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
   using namespace sparse_slice;
   const Result<Problem> problem = Check(backprop_val_grad, input_indices, input_start, output_indices);
   if (!problem.ok()) return problem.status();
-  if (backprop_val_grad.device == Device::kCpu) return sparse_slice::cpu::Grad(*problem, ctx);
-  return NoKernelForDevice(kOp, backprop_val_grad.device);
+  const Device device = backprop_val_grad.device;
+  if (device == Device::kCpu) return sparse_slice::cpu::Grad(*problem, ctx);
+  if (device != Device::kCuda) return NoKernelForDevice(kOp, device);
+  return ::raggrad::cuda::WithKernels<sparse_slice::cuda::Kernels>(
+      kOp, [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
 }
 
 }  // namespace raggrad

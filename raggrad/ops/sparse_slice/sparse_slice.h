@@ -15,7 +15,9 @@
 //   output_indices     [m, d]  int64, m <= n
 //
 // INTERNAL (TensorFlow's code) if some of backprop_val_grad finds no entry of the input.
-// Memory beyond the output: 64 bytes per worker.
+// Memory beyond the output: 64 bytes per worker; on a GPU a bit per entry and 8 bytes per 1024 of them.
+// On a GPU (cuda/cuda.h) the cursor is guessed, which is right if the output is what a slice keeps of the input; if it
+// is not, operands are copied to the host and walked there.
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
 
@@ -48,12 +50,13 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
 //   values              [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
 //   shape, start, size  [d]     int64. Always in host memory.
 //
-// Memory beyond the outputs: one bit per entry and 8 bytes per worker; for strings also 16 bytes per kept entry.
+// Memory beyond the outputs: one bit per entry and 8 bytes per worker; for strings also 16 bytes per kept entry. On a
+// GPU one bit per entry and 8 bytes per 1024 of them; not for strings.
 
 struct SparseSliceOutput {
   Tensor output_indices;  // [kept, d]
   Tensor output_values;   // [kept]
-  Tensor output_shape;    // [d]
+  Tensor output_shape;    // [d]. Always in host memory.
 };
 
 Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorView& values, const TensorView& shape,
