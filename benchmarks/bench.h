@@ -5,63 +5,41 @@
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+#include <limits>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "benchmarks/data.h"
+#include "raggrad/core/context.h"
+#include "raggrad/core/pool_allocator.h"
 #include "raggrad/core/result.h"
-#include "raggrad/core/tensor_view.h"
-#include "raggrad/testing/generators.h"
 
 namespace raggrad::bench {
 
-using testing::Generator;
+// Where outputs and scratch come from: fresh memory in every call, or what the call before gave back. Sweeps keep it:
+// fresh pages cost what the system, and in a virtual machine its host, make of them, and would hide how the cost of the
+// operator itself grows.
+enum class Memory { kFresh, kKept };
 
-template <class T>
-TensorView VectorView(const std::vector<T>& values) {
-  return TensorView::Of(values.data(), Shape{static_cast<int64_t>(values.size())});
-}
-
-template <class T>
-void Shuffle(Generator& random, std::vector<T>& values) {
-  for (size_t i = values.size(); i > 1; --i) {
-    std::swap(values[i - 1], values[static_cast<size_t>(random.Below(static_cast<int64_t>(i)))]);
+class MemoryContext {
+ public:
+  explicit MemoryContext(Memory memory) {
+    if (memory == Memory::kKept) ctx_.allocator = &pool_;
   }
-}
+  const Context& operator*() const { return ctx_; }
 
-// The numbers [0, count) in random order.
-template <class I>
-std::vector<I> Permutation(Generator& random, int64_t count) {
-  std::vector<I> numbers(static_cast<size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), I{0});
-  Shuffle(random, numbers);
-  return numbers;
-}
+ private:
+  PoolAllocator pool_{std::numeric_limits<size_t>::max()};
+  Context ctx_;
+};
 
-// Row numbers whose k-th most frequent has weight k^-1.05; which row that is, is shuffled.
-template <class I>
-std::vector<I> ZipfRows(Generator& random, int64_t count, int64_t rows) {
-  std::vector<double> weights(static_cast<size_t>(rows));
-  double sum = 0;
-  for (size_t k = 0; k < weights.size(); ++k) weights[k] = sum += std::pow(static_cast<double>(k + 1), -1.05);
-  const std::vector<I> row_of_rank = Permutation<I>(random, rows);
-  std::vector<I> ids(static_cast<size_t>(count));
-  for (I& id : ids) {
-    const auto rank = std::ranges::upper_bound(weights, random.Unit() * sum) - weights.begin();
-    id = row_of_rank[static_cast<size_t>(std::min(rank, static_cast<ptrdiff_t>(rows - 1)))];
-  }
-  return ids;
-}
-
-// Calls until the benchmark has seen enough. Outputs are allocated inside the time, and given back outside of it if
-// a call is so long that stopping the clock does not matter.
+// Calls once to warm up, and then until the benchmark has seen enough. Outputs are allocated inside the time, and given
+// back outside of it if a call is so long that stopping the clock does not matter.
 template <class F>
 void Repeat(benchmark::State& state, bool long_call, const F& call) {
+  benchmark::DoNotOptimize(call());
   for (auto _ : state) {
     auto result = call();
     if (!result.ok()) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMeanDistance = 100;  // one place in a hundred has an entry
 
 // Entries at random distances, in lexicographic order or not; the window has half of the first and last dimension.
-void Grad(benchmark::State& state, int64_t entries, size_t rank, bool shuffled) {
+void Grad(benchmark::State& state, int64_t entries, size_t rank, bool shuffled, Memory memory) {
   Generator random(1);
   const std::vector<int64_t> shape = rank == 2 ? std::vector<int64_t>{entries * kMeanDistance / 1000 + 1, 1000}
                                                : std::vector<int64_t>{entries * kMeanDistance / 20'000 + 1, 25, 20, 40};
@@ -32,9 +32,10 @@ void Grad(benchmark::State& state, int64_t entries, size_t rank, bool shuffled) 
   }
   const auto columns = static_cast<int64_t>(rank), inside = static_cast<int64_t>(kept.size()) / columns;
   const std::vector<float> grad = random.Values<float>(inside);
+  const MemoryContext ctx(memory);
   Repeat(state, entries > 1000, [&] {
     return SparseSliceGrad(VectorView(grad), TensorView::Of(indices.data(), Shape{entries, columns}), VectorView(start),
-                           TensorView::Of(kept.data(), Shape{inside, columns}));
+                           TensorView::Of(kept.data(), Shape{inside, columns}), *ctx);
   });
   CountTraffic(state, (entries + inside) * (columns * 8 + 4));
 }
@@ -44,15 +45,16 @@ void Grad(benchmark::State& state, int64_t entries, size_t rank, bool shuffled) 
 
 int main(int argc, char** argv) {
   using namespace raggrad::bench;
-  const auto add = [](const std::string& name, int64_t entries, size_t rank, bool shuffled) {
-    Register(name, [=](benchmark::State& state) { Grad(state, entries, rank, shuffled); });
+  const auto add = [](const std::string& name, int64_t entries, size_t rank, bool shuffled,
+                      Memory memory = Memory::kFresh) {
+    Register(name, [=](benchmark::State& state) { Grad(state, entries, rank, shuffled, memory); });
   };
   add("tiny-SparseSliceGrad", 4, 2, false);
   add("slice-A", 4'000'000, 2, false);
   add("slice-B", 4'000'000, 4, false);
   add("unsorted", 4'000'000, 2, true);
   for (int64_t entries = 1'000; entries <= 10'000'000; entries *= 10) {
-    add("sweep/entries:" + std::to_string(entries), entries, 2, false);
+    add("sweep/entries:" + std::to_string(entries), entries, 2, false, Memory::kKept);
   }
   return RunAll(argc, argv);
 }

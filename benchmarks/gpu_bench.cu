@@ -1,0 +1,307 @@
+// The workloads on this machine's GPU, through the public interface with operands in device memory: what a caller waits
+// for, output allocation and the one read of a count included.
+#include <cuda_runtime.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "benchmarks/data.h"
+#include "raggrad/cuda/cuda.h"
+#include "raggrad/raggrad.h"
+
+namespace raggrad::bench {
+namespace {
+
+constexpr int kWarmUps = 5;
+constexpr int kRuns = 20;
+
+[[noreturn]] void Fail(std::string_view what) {
+  std::fprintf(stderr, "gpu_bench: %.*s\n", static_cast<int>(what.size()), what.data());
+  std::exit(1);
+}
+void Check(cudaError_t error) {
+  if (error != cudaSuccess) Fail(cudaGetErrorString(error));
+}
+template <class T>
+T Get(Result<T> result) {
+  if (!result.ok()) Fail(result.status().message());
+  return *std::move(result);
+}
+
+// Times what is put on one stream.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    Check(cudaEventCreate(&begin_));
+    Check(cudaEventCreate(&end_));
+    ctx_.stream = stream_;
+  }
+  const Context& ctx() const { return ctx_; }
+
+  // Milliseconds, the median. Results are dropped outside of the time.
+  template <class F>
+  double Time(const F& call) const {
+    std::vector<float> times;
+    for (int run = -kWarmUps; run < kRuns; ++run) {
+      Check(cudaEventRecord(begin_, stream_));
+      [[maybe_unused]] const auto result = Get(call(ctx_));
+      Check(cudaEventRecord(end_, stream_));
+      Check(cudaEventSynchronize(end_));
+      if (run >= 0) Check(cudaEventElapsedTime(&times.emplace_back(), begin_, end_));
+    }
+    std::ranges::nth_element(times, times.begin() + kRuns / 2);
+    return times[kRuns / 2];
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_, end_;
+  Context ctx_;
+};
+
+struct Measured {
+  double ms;
+  int64_t bytes;  // that a call cannot avoid: each input read once, each output written once
+};
+
+class OnDevice {
+ public:
+  OnDevice(const TensorView& host, const Context& ctx) : tensor_(Get(CopyTensor(host, Device::kCuda, ctx))) {}
+  operator const TensorView&() const { return tensor_.view(); }  // NOLINT: implicit, to be passed as an argument
+
+ private:
+  Tensor tensor_;
+};
+
+// One word of n bits for another, each for one.
+uint64_t Scramble(uint64_t word, int bits) {
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  for (const uint64_t factor : {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb}) {
+    word = word * factor & mask;
+    word ^= word >> bits / 2;
+  }
+  return word;
+}
+
+enum class Law { kUniform, kZipf };
+struct Sizes {
+  int64_t segments, ids_per_segment, width, rows;
+  Law law;
+  bool with_plan = false;
+};
+
+template <class T, class I>
+Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
+  Generator random(1);
+  const int64_t n = sizes.segments * sizes.ids_per_segment;
+  const std::vector<I> ids =
+      sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.rows) : random.UniformIds<I>(n, sizes.rows);
+  std::vector<I> segments(ids.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    segments[i] = static_cast<I>(static_cast<int64_t>(i) / sizes.ids_per_segment);
+  }
+  const OnDevice indices(VectorView(ids), watch.ctx()), segment_ids(VectorView(segments), watch.ctx());
+  const std::vector<T> values = random.Values<T>(sizes.segments * sizes.width);
+  const OnDevice grad(TensorView::Of(values.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
+  const auto rows = static_cast<int32_t>(sizes.rows);
+
+  std::vector<bool> used(static_cast<size_t>(sizes.rows));
+  for (const I id : ids) used[static_cast<size_t>(id)] = true;
+  const int64_t unique = std::ranges::count(used, true);
+  constexpr auto kValue = static_cast<int64_t>(sizeof(T)), kId = static_cast<int64_t>(sizeof(I));
+  const int64_t bytes = (sizes.segments + unique) * sizes.width * kValue + (2 * n + unique) * kId;
+  if (sizes.with_plan) {
+    const SegmentPlan plan =
+        Get(SegmentPlan::Make(indices, segment_ids, {.rows = sizes.rows, .segments = sizes.segments}, watch.ctx()));
+    return {
+        watch.Time([&](const Context& ctx) { return SparseSegmentGradV2(SegmentCombiner::kMean, grad, plan, ctx); }),
+        bytes};
+  }
+  return {watch.Time([&](const Context& ctx) {
+            return SparseSegmentMeanGradV2(grad, indices, segment_ids, TensorView::Scalar(rows), ctx);
+          }),
+          bytes};
+}
+
+// Of every five places one, at random, is not named.
+Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled) {
+  Generator random(1);
+  const int64_t n = n_full / 5 * 4;
+  const auto place_of = [](uint64_t entry) {
+    const uint64_t group = entry / 4, within = entry % 4, gap = Scramble(group, 32) % 5;
+    return static_cast<int64_t>(group * 5 + within + (within >= gap ? 1 : 0));
+  };
+  std::vector<int64_t> map;
+  map.reserve(static_cast<size_t>(n));
+  const int bits = std::bit_width(static_cast<uint64_t>(n));
+  for (uint64_t i = 0; map.size() < static_cast<size_t>(n); ++i) {
+    const uint64_t entry = shuffled ? Scramble(i, bits) : i;
+    if (entry < static_cast<uint64_t>(n)) map.push_back(place_of(entry));
+  }
+  const OnDevice reverse_index_map(VectorView(map), watch.ctx());
+  const OnDevice grad_values(VectorView(random.Values<float>(n_full)), watch.ctx());
+  return {watch.Time([&](const Context& ctx) { return SparseFillEmptyRowsGrad(reverse_index_map, grad_values, ctx); }),
+          n_full * 4 + n * (8 + 4)};
+}
+
+// Entries at random distances, in lexicographic order; the window has half of both dimensions.
+Measured Slice(const Stopwatch& watch, int64_t n) {
+  constexpr int64_t kMeanDistance = 100, kColumns = 1000;
+  Generator random(1);
+  const int64_t start[] = {n * kMeanDistance / kColumns / 4, kColumns / 4};
+  std::vector<int64_t> input, output;
+  input.reserve(static_cast<size_t>(2 * n));
+  for (int64_t i = 0, place = 0; i < n; ++i, place += 1 + random.Below(2 * kMeanDistance - 1)) {
+    const int64_t row = place / kColumns, column = place % kColumns;
+    input.insert(input.end(), {row, column});
+    const bool inside = row >= start[0] && row < 3 * start[0] && column >= start[1] && column < 3 * start[1];
+    if (inside) output.insert(output.end(), {row - start[0], column - start[1]});
+  }
+  const auto m = static_cast<int64_t>(output.size()) / 2;
+  const OnDevice input_indices(TensorView::Of(input.data(), Shape{n, 2}), watch.ctx());
+  const OnDevice output_indices(TensorView::Of(output.data(), Shape{m, 2}), watch.ctx());
+  const OnDevice grad(VectorView(random.Values<float>(m)), watch.ctx());
+  return {watch.Time([&](const Context& ctx) {
+            return SparseSliceGrad(grad, input_indices, TensorView::Vector<int64_t>(start), output_indices, ctx);
+          }),
+          (n + m) * (2 * 8 + 4)};
+}
+
+Measured RaggedPieces(const Stopwatch& watch, int64_t pieces) {
+  constexpr int64_t kColumns = 64;
+  Generator random(1);
+  std::vector<int64_t> splits{0};
+  for (int64_t i = 0; i < pieces; ++i) splits.push_back(splits.back() + random.Below(40));
+  const int64_t rows = splits.back();
+  const std::vector<float> values = random.Values<float>(rows * kColumns);
+  const OnDevice all(TensorView::Of(values.data(), Shape{rows, kColumns}), watch.ctx());
+  std::vector<std::optional<RaggedView>> elements;
+  for (size_t i = 0; i + 1 < splits.size(); ++i) {
+    TensorView piece = all;
+    piece.data = piece.As<float>() + splits[i] * kColumns;
+    piece.shape = Shape{splits[i + 1] - splits[i], kColumns};
+    elements.emplace_back(RaggedView{{}, piece});
+  }
+  const std::vector<int32_t> shape{static_cast<int32_t>(rows), static_cast<int32_t>(kColumns)};
+  return {watch.Time([&](const Context& ctx) {
+            return RaggedTensorToVariantGradient({Shape{pieces}, elements}, VectorView(splits), VectorView(shape),
+                                                 DType::kFloat32, ctx);
+          }),
+          2 * rows * kColumns * 4};
+}
+
+// What the memory does: one gigabyte, read and written.
+Measured Copy(const Stopwatch& watch) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  void *from = nullptr, *to = nullptr;
+  Check(cudaMalloc(&from, kBytes));
+  Check(cudaMalloc(&to, kBytes));
+  const double ms = watch.Time([&](const Context& ctx) -> Result<int> {
+    Check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(ctx.stream)));
+    return 0;
+  });
+  Check(cudaFree(from));
+  Check(cudaFree(to));
+  return {ms, 2 * static_cast<int64_t>(kBytes)};
+}
+
+struct Workload {
+  std::string name;
+  double target, peer;  // milliseconds on an H200; 0: none
+  std::string_view peer_name;
+  std::function<Measured(const Stopwatch&)> measure;
+};
+
+template <class T, class I>
+auto SegmentOf(const Sizes& sizes) {
+  return [sizes](const Stopwatch& watch) { return Segment<T, I>(watch, sizes); };
+}
+
+std::vector<Workload> AllWorkloads() {
+  const Sizes uniform{65'536, 20, 64, 1'000'000, Law::kUniform}, zipf{65'536, 20, 64, 1'000'000, Law::kZipf};
+  const auto with_plan = [](Sizes sizes) {
+    sizes.with_plan = true;
+    return sizes;
+  };
+  return {
+      {"segment-A-uniform-f32-int32", 0.20, 0.272, "cuEmbed", SegmentOf<float, int32_t>(uniform)},
+      {"segment-A-uniform-f32-int64", 0.23, 0.374, "cuEmbed", SegmentOf<float, int64_t>(uniform)},
+      {"segment-A-uniform-bf16-int32", 0.17, 0, "", SegmentOf<BFloat16, int32_t>(uniform)},
+      {"segment-A-uniform-bf16-int64", 0.20, 1.39, "PyTorch", SegmentOf<BFloat16, int64_t>(uniform)},
+      {"segment-A-zipf-f32-int32", 0.165, 0.210, "cuEmbed", SegmentOf<float, int32_t>(zipf)},
+      {"segment-A-zipf-f32-int64", 0.195, 0.311, "cuEmbed", SegmentOf<float, int64_t>(zipf)},
+      {"segment-A-zipf-bf16-int32", 0.155, 0, "", SegmentOf<BFloat16, int32_t>(zipf)},
+      {"segment-A-zipf-bf16-int64", 0.185, 0, "", SegmentOf<BFloat16, int64_t>(zipf)},
+      {"segment-A-uniform-f32-int32-plan", 0.105, 0.144, "cuEmbed", SegmentOf<float, int32_t>(with_plan(uniform))},
+      {"segment-A-zipf-f32-int32-plan", 0.07, 0.082, "cuEmbed", SegmentOf<float, int32_t>(with_plan(zipf))},
+      {"segment-B-f32-int32", 0.42, 0.580, "cuEmbed",
+       SegmentOf<float, int32_t>({65'536, 20, 128, 10'000'000, Law::kUniform})},
+      {"segment-C-f32-int32", 0.14, 0.176, "cuEmbed", SegmentOf<float, int32_t>({8'192, 50, 256, 100'000, Law::kZipf})},
+      {"segment-D-f32-int32", 0.06, 0.104, "cuEmbed", SegmentOf<float, int32_t>({1'024, 8, 32, 10'000, Law::kZipf})},
+      {"fill-A", 0.28, 0.72, "PyTorch", [](const Stopwatch& watch) { return Fill(watch, 50'000'000, false); }},
+      {"fill-B", 1.2, 2.51, "PyTorch", [](const Stopwatch& watch) { return Fill(watch, 50'000'000, true); }},
+      {"slice-A", 0.25, 0.69, "PyTorch", [](const Stopwatch& watch) { return Slice(watch, 20'000'000); }},
+      {"ragged-A", 0.10, 4.69, "PyTorch", [](const Stopwatch& watch) { return RaggedPieces(watch, 16'384); }},
+  };
+}
+
+void PrintTime(double ms) {
+  if (ms > 0) {
+    std::printf(" %8.3f", ms);
+  } else {
+    std::printf(" %8s", "-");
+  }
+}
+
+void RunAll(std::string_view filter) {
+  if (const Status status = CudaStatus(); !status.ok()) Fail(status.message());
+  const Stopwatch watch;
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0));
+  const Measured copy = Copy(watch);
+  const auto bandwidth = [](const Measured& measured) {
+    return static_cast<double>(measured.bytes) / measured.ms / 1e6;
+  };
+  std::printf("%s, copy %.0f GB/s; median of %d\n", device.name, bandwidth(copy), kRuns);
+  std::printf("%-34s %8s %8s %8s %-8s %8s %8s\n", "workload", "ms", "target", "peer", "", "GB/s", "of copy");
+  for (const Workload& workload : AllWorkloads()) {
+    if (workload.name.find(filter) == std::string::npos) continue;
+    const Measured measured = workload.measure(watch);
+    std::printf("%-34s", workload.name.c_str());
+    for (const double ms : {measured.ms, workload.target, workload.peer}) PrintTime(ms);
+    std::printf(" %-8.*s %8.0f %7.0f%%\n", static_cast<int>(workload.peer_name.size()), workload.peer_name.data(),
+                bandwidth(measured), 100 * bandwidth(measured) / bandwidth(copy));
+    std::fflush(stdout);
+  }
+}
+
+constexpr char kHelp[] =
+    "gpu_bench [--filter TEXT]   times the workloads whose names have TEXT in them on the current GPU.\n"
+    "Targets, and what others reach, are for an H200. GB/s: each input read once, each output written once.\n";
+
+}  // namespace
+}  // namespace raggrad::bench
+
+int main(int argc, char** argv) {
+  std::string_view filter;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--filter" && i + 1 < argc) {
+      filter = argv[++i];
+    } else if (argument == "--help") {
+      std::fputs(raggrad::bench::kHelp, stdout);
+      return 0;
+    } else {
+      std::fputs(raggrad::bench::kHelp, stderr);
+      return 2;
+    }
+  }
+  raggrad::bench::RunAll(filter);
+  return 0;
+}
