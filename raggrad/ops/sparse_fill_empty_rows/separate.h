@@ -165,9 +165,7 @@ Status GatherAndMark(const Problem& p, Parallel& parallel, const ::raggrad::cpu:
     }
   });
   if (!error.found()) return {};
-  const int64_t bad = error.position();
-  return InvalidArgument(p.op, "Elements in reverse index must be in [0, ", p.n_full(), ") but got ", map[bad],
-                         " [reverse_index_map[", bad, "]: expected a place in grad_values, got ", map[bad], "]");
+  return NoSuchPlace(p, error.position(), map[error.position()]);
 }
 
 // Copies the values of unmarked places, in two passes: count per chunk, then write.

@@ -1,5 +1,4 @@
-// A bad id as the device reports it: one number, the smaller the earlier a serial check in TensorFlow's order would
-// have met it. Internal to the family.
+// What is said of a bad id, and how a device reports one. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 namespace raggrad::sparse_segment {
 
+// As one number, the smaller the earlier a serial check in TensorFlow's order would have met it.
 struct Fault {
   enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne };
   static constexpr uint64_t kNone = ~uint64_t{0};
@@ -25,18 +25,23 @@ struct Fault {
   }
 };
 
+inline Status LastSegmentError(std::string_view op, int64_t position, int64_t got, int64_t segments) noexcept {
+  return InvalidArgument(op, "Invalid number of segments [segment_ids[", position, "]: expected less than ", segments,
+                         ", the rows of grad, got ", got, "]");
+}
+inline Status SegmentError(std::string_view op, int64_t position, int64_t got, int64_t segments) noexcept {
+  return InvalidArgument(op, "Segment id ", got, " out of range [0, ", segments, "). [segment_ids[", position, "]]");
+}
+inline Status IndexError(std::string_view op, int64_t position, int64_t got, int64_t dim0) noexcept {
+  return InvalidArgument(op, "Index ", got, " out of range [0, ", dim0, "). [indices[", position, "]]");
+}
+
 // `value`: the id that is at fault.
 inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t dim0, int64_t segments) noexcept {
   const Fault fault = Fault::Decode(code);
-  if (fault.check == Fault::kLastSegment) {
-    return InvalidArgument(op, "Invalid number of segments [segment_ids[", fault.position, "]: expected less than ",
-                           segments, ", the rows of grad, got ", value, "]");
-  }
-  if (fault.in_segment_ids) {
-    return InvalidArgument(op, "Segment id ", value, " out of range [0, ", segments, "). [segment_ids[", fault.position,
-                           "]]");
-  }
-  return InvalidArgument(op, "Index ", value, " out of range [0, ", dim0, "). [indices[", fault.position, "]]");
+  if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, segments);
+  if (fault.in_segment_ids) return SegmentError(op, fault.position, value, segments);
+  return IndexError(op, fault.position, value, dim0);
 }
 
 // What is known about the ids when they have been looked at, in 64-bit words of device memory.

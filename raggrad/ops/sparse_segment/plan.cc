@@ -7,6 +7,7 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/radix_sort.h"
+#include "raggrad/ops/sparse_segment/fault.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 
 namespace raggrad::sparse_segment {
@@ -24,21 +25,15 @@ constexpr int64_t kCountedIds = 1 << 15;  // at most so many are sorted by count
 template <class Idx, class Segments>
 Status FirstFault(const Problem& p, const Segments& segment_ids) noexcept {
   const Idx* indices = p.indices.As<Idx>();
-  const auto bad_index = [&](int64_t i) {
-    return InvalidArgument(p.op, "Index ", indices[i], " out of range [0, ", p.dim0, "). [indices[", i, "]]");
-  };
-  const auto bad_segment = [&](int64_t i) {
-    return InvalidArgument(p.op, "Segment id ", segment_ids[i], " out of range [0, ", p.segments(), "). [segment_ids[",
-                           i, "]]");
-  };
+  const auto bad_segment = [&](int64_t i) { return !InRange(segment_ids[i], p.segments()); };
   if (p.segments_first) {
     for (int64_t i = 0; i < p.n(); ++i) {
-      if (!InRange(segment_ids[i], p.segments())) return bad_segment(i);
+      if (bad_segment(i)) return SegmentError(p.op, i, segment_ids[i], p.segments());
     }
   }
   for (int64_t i = 0; i < p.n(); ++i) {
-    if (!InRange(indices[i], p.dim0)) return bad_index(i);
-    if (!InRange(segment_ids[i], p.segments())) return bad_segment(i);
+    if (!InRange(indices[i], p.dim0)) return IndexError(p.op, i, indices[i], p.dim0);
+    if (bad_segment(i)) return SegmentError(p.op, i, segment_ids[i], p.segments());
   }
   return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
 }
@@ -112,8 +107,7 @@ template <class Seg>
 Status CheckLastSegment(const Problem& p) noexcept {
   const Seg last = p.segment_ids.As<Seg>()[p.n() - 1];
   if (static_cast<int64_t>(last) < p.segments()) return {};
-  return InvalidArgument(p.op, "Invalid number of segments [segment_ids[", p.n() - 1, "]: expected less than ",
-                         p.segments(), ", the rows of grad, got ", last, "]");
+  return LastSegmentError(p.op, p.n() - 1, last, p.segments());
 }
 
 // f(indices, segment_ids), with something for each that has the operator [].
