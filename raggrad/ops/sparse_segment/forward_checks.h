@@ -93,4 +93,27 @@ Status FirstFault(const ForwardProblem& p, int64_t rows) noexcept {
   return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
 }
 
+// Signed sums wrap like unsigned ones, so the loops have only these.
+template <class T>
+struct RowType {
+  using type = T;
+};
+template <class T>
+requires std::is_integral_v<T>
+struct RowType<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
+// f<T, Idx, Seg>() for the problem's types.
+template <class F>
+Result<Tensor> VisitTypes(const ForwardProblem& p, const F& f) noexcept {
+  return Visit(SumTypes{}, p.data.dtype, [&]<class T>() {
+    return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() {
+      return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> Result<Tensor> {
+        return f.template operator()<typename RowType<T>::type, Idx, Seg>();
+      });
+    });
+  });
+}
+
 }  // namespace raggrad::sparse_segment

@@ -120,27 +120,10 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   return output;
 }
 
-// Signed sums wrap like unsigned ones, so the row loop has only these.
-template <class T>
-struct RowType {
-  using type = T;
-};
-template <class T>
-requires std::is_integral_v<T>
-struct RowType<T> {
-  using type = std::make_unsigned_t<T>;
-};
-
 }  // namespace
 
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  return Visit(SumTypes{}, problem.data.dtype, [&]<class T>() {
-    return Visit(IndexTypes{}, problem.indices.dtype, [&]<class Idx>() {
-      return Visit(IndexTypes{}, problem.segment_ids.dtype, [&]<class Seg>() -> Result<Tensor> {
-        return Forward<typename RowType<T>::type, Idx, Seg>(problem, ctx);
-      });
-    });
-  });
+  return VisitTypes(problem, [&]<class T, class Idx, class Seg>() { return Forward<T, Idx, Seg>(problem, ctx); });
 }
 
 }  // namespace raggrad::sparse_segment::cpu

@@ -134,29 +134,12 @@ Result<Tensor> Forward(const Call& call, const ForwardProblem& p) noexcept {
   return output;
 }
 
-// Signed sums wrap like unsigned ones.
-template <class T>
-struct RowType {
-  using type = T;
-};
-template <class T>
-requires std::is_integral_v<T>
-struct RowType<T> {
-  using type = std::make_unsigned_t<T>;
-};
-
 }  // namespace
 
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
   const Result<Call> call = Call::Begin(ctx);
   if (!call.ok()) return call.status();
-  return Visit(SumTypes{}, problem.data.dtype, [&]<class T>() {
-    return Visit(IndexTypes{}, problem.indices.dtype, [&]<class Idx>() {
-      return Visit(IndexTypes{}, problem.segment_ids.dtype, [&]<class Seg>() -> Result<Tensor> {
-        return Forward<typename RowType<T>::type, Idx, Seg>(*call, problem);
-      });
-    });
-  });
+  return VisitTypes(problem, [&]<class T, class Idx, class Seg>() { return Forward<T, Idx, Seg>(*call, problem); });
 }
 
 }  // namespace raggrad::sparse_segment::cuda
