@@ -1,15 +1,12 @@
 // Host side and loops of the CPU backend.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
-#include <cstring>
-#include <type_traits>
-#include <utility>
 
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
+#include "raggrad/ops/sparse_slice/rows.h"
 
 namespace raggrad::sparse_slice::cpu {
 namespace {
@@ -22,10 +19,8 @@ constexpr int64_t kGrain = 8192;  // rows that pay for a thread: some 10 us of w
 constexpr int64_t kChunksPerWorker = 4;
 constexpr int64_t kLongestRun = 1024;  // of equal rows that the start of a chunk moves over
 static_assert(kLongestRun < kGrain, "or chunks could end up without rows");
-constexpr int64_t kWord = 64;       // input rows that are compared with a box at a time
 constexpr int64_t kRun = 512;       // rows that are taken at a time where all match
 constexpr int64_t kBoxRows = 4096;  // output rows that share a box: few enough to be in a cache when they are compared
-constexpr size_t kAnyDims = 0;      // a number of columns known only at run time
 
 // Elements are copied by their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
@@ -38,130 +33,6 @@ struct Values {
   }
   void Zero(int64_t i, int64_t count = 1) const noexcept { std::fill_n(out + Offset(i), Offset(count), std::byte{0}); }
   static size_t Offset(int64_t elements) noexcept { return static_cast<size_t>(elements) * kBytes; }
-};
-
-// The least and the largest number in each column (in the first ones, if there are very many) of some rows.
-template <size_t kDims>
-class Box {
- public:
-  static constexpr size_t kMaxColumns = kDims == kAnyDims ? 8 : kDims;
-
-  Box(const int64_t* row, size_t columns) noexcept {
-    std::copy_n(row, columns, least_.begin());
-    std::copy_n(row, columns, most_.begin());
-  }
-  void Include(const int64_t* row, size_t columns) noexcept {
-    for (size_t c = 0; c < columns; ++c) {
-      least_[c] = std::min(least_[c], row[c]);
-      most_[c] = std::max(most_[c], row[c]);
-    }
-  }
-  // Whether row - start is inside; the subtraction wraps.
-  bool Holds(const int64_t* row, const int64_t* start, size_t columns) const noexcept {
-    bool inside = true;
-    for (size_t c = 0; c < columns; ++c) {
-      const uint64_t least = static_cast<uint64_t>(least_[c]);
-      const uint64_t offset = static_cast<uint64_t>(row[c]) - (static_cast<uint64_t>(start[c]) + least);
-      inside &= offset <= static_cast<uint64_t>(most_[c]) - least;
-    }
-    return inside;
-  }
-
- private:
-  std::array<int64_t, kMaxColumns> least_{};
-  std::array<int64_t, kMaxColumns> most_{};
-};
-
-// The rows of both index matrices, to be compared. Passed by value: a copy whose address nobody has can stay in
-// registers while bytes are written.
-template <size_t kDims>
-class Rows {
- public:
-  explicit Rows(const Problem& problem) noexcept
-      : input_(problem.input_indices), output_(problem.output_indices), m_(problem.m) {
-    if constexpr (kDims == kAnyDims) {
-      start_ = problem.input_start;
-    } else {
-      std::copy_n(problem.input_start.begin(), kDims, start_.begin());
-    }
-  }
-
-  int64_t m() const noexcept { return m_; }
-
-  // input_indices[i] == output_indices[j] + input_start
-  bool Match(int64_t i, int64_t j) const noexcept {
-    for (size_t c = 0; c < dims(); ++c) {
-      if (Input(i)[c] != Shifted(j, c)) return false;
-    }
-    return true;
-  }
-
-  // How many of the next `limit` rows of both match, one by one, up to the first two that do not.
-  int64_t MatchingRun(int64_t i, int64_t j, int64_t limit) const noexcept {
-    int64_t run = 0;
-    while (run < limit && Match(i + run, j + run)) ++run;
-    return run;
-  }
-
-  Box<kDims> OutputBox(int64_t begin, int64_t end) const noexcept {
-    Box<kDims> box(Output(begin), boxed());
-    for (int64_t j = begin + 1; j < end; ++j) box.Include(Output(j), boxed());
-    return box;
-  }
-
-  // Which of the input rows [i, i + kWord), moved by -input_start, are in the box: one bit per row.
-  uint64_t Inside(const Box<kDims>& box, int64_t i) const noexcept {
-    std::array<unsigned char, kWord> inside;  // first bytes, then bits: compilers vectorise that
-    for (int64_t k = 0; k < kWord; ++k) {
-      inside[static_cast<size_t>(k)] = box.Holds(Input(i + k), start_.data(), boxed()) ? 1 : 0;
-    }
-    uint64_t bits = 0;
-    for (size_t k = 0; k < kWord; k += 8) {
-      uint64_t eight;
-      std::memcpy(&eight, &inside[k], sizeof(eight));
-      bits |= (eight * 0x0102040810204080U >> 56U) << k;  // the lowest bit of each byte, side by side
-    }
-    return bits;
-  }
-
-  // input_indices[a] == input_indices[b]
-  bool SameInput(int64_t a, int64_t b) const noexcept { return std::equal(Input(a), Input(a) + dims(), Input(b)); }
-
-  // The number of rows of output_indices + input_start that come before input_indices[i] in lexicographic order, if
-  // they are sorted; some number in [0, m] if they are not.
-  int64_t LowerBound(int64_t i) const noexcept {
-    int64_t first = 0;
-    for (int64_t count = m_; count > 0;) {
-      const int64_t half = count / 2;
-      if (ComesBefore(first + half, i)) {
-        first += half + 1;
-        count -= half + 1;
-      } else {
-        count = half;
-      }
-    }
-    return first;
-  }
-
- private:
-  size_t dims() const noexcept { return kDims == kAnyDims ? start_.size() : kDims; }
-  size_t boxed() const noexcept { return std::min(dims(), Box<kDims>::kMaxColumns); }
-  const int64_t* Input(int64_t i) const noexcept { return input_ + i * static_cast<int64_t>(dims()); }
-  const int64_t* Output(int64_t j) const noexcept { return output_ + j * static_cast<int64_t>(dims()); }
-  int64_t Shifted(int64_t j, size_t c) const noexcept {  // wraps, as TensorFlow's does
-    return static_cast<int64_t>(static_cast<uint64_t>(Output(j)[c]) + static_cast<uint64_t>(start_[c]));
-  }
-  bool ComesBefore(int64_t j, int64_t i) const noexcept {
-    for (size_t c = 0; c < dims(); ++c) {
-      if (Shifted(j, c) != Input(i)[c]) return Shifted(j, c) < Input(i)[c];
-    }
-    return false;
-  }
-
-  const int64_t* input_;
-  const int64_t* output_;
-  std::conditional_t<kDims == kAnyDims, std::span<const int64_t>, std::array<int64_t, kDims>> start_;
-  int64_t m_;
 };
 
 struct Cursors {
