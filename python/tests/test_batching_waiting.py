@@ -404,11 +404,16 @@ def test_operands_may_be_gone_when_the_call_waits(runtime: Runtime) -> None:
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
 def test_ctrl_c_ends_a_wait(runtime: Runtime) -> None:
+    # A process that a script has started in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        runtime.unbatch_grad(**owner_arguments())
-    timer.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runtime.unbatch_grad(**owner_arguments())
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
     statistics = runtime.resource("UnbatchGrad").statistics()
     assert (statistics.cancelled, statistics.waiters) == (1, 0)
 
