@@ -51,11 +51,11 @@ inline Status CheckHostOperand(std::string_view op, const Operand& operand) noex
                          "]");
 }
 
-// The answer of an operator that has no kernels for the device its operands are on.
-inline Status NoKernelForDevice(std::string_view op, Device device) noexcept {
+// The answer of an operator that has no kernels for the device its operands are on, or cannot reach them.
+inline Status NoKernelForDevice(std::string_view op, Device device, std::string_view reason = {}) noexcept {
   return MakeError(Code::kUnimplemented, op,
                    ": there are no kernels for this device [expected operands in host memory, ",
-                   "got DLPack device type ", static_cast<int32_t>(device), "]");
+                   "got DLPack device type ", static_cast<int32_t>(device), reason.empty() ? "" : "; ", reason, "]");
 }
 
 }  // namespace raggrad

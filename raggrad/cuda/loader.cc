@@ -6,7 +6,7 @@
 #include <new>
 #include <string>
 
-#include "raggrad/core/error_text.h"
+#include "raggrad/core/operands.h"
 #include "raggrad/core/version.h"
 #include "raggrad/cuda/library.h"
 
@@ -53,20 +53,16 @@ Loaded Load() {
   return loaded;
 }
 
-Status NoKernels(std::string_view op, std::string_view reason) noexcept {
-  return MakeError(Code::kUnimplemented, op,
-                   ": there are no kernels for this device [expected operands in host memory, got DLPack device type ",
-                   static_cast<int32_t>(Device::kCuda), "; ", reason, "]");
-}
-
 }  // namespace
 
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept {
   try {
     static const Loaded loaded = Load();
-    if (loaded.handle == nullptr) return NoKernels(op, loaded.problem);
+    if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::kCuda, loaded.problem);
     const void* const kernels = dlsym(loaded.handle, symbol);
-    if (kernels == nullptr) return NoKernels(op, "not in this build of the CUDA library");
+    if (kernels == nullptr) {
+      return NoKernelForDevice(op, Device::kCuda, "not in this build of the CUDA library");
+    }
     return kernels;
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory to look for the CUDA library");

@@ -8,8 +8,8 @@
 
 #include <string_view>
 
+#include "raggrad/core/operands.h"
 #include "raggrad/core/result.h"
-#include "raggrad/core/tensor_view.h"
 
 namespace raggrad::cuda {
 
@@ -23,6 +23,15 @@ auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static
   const Result<const void*> kernels = FindKernels(op, Kernels::kSymbol);
   if (!kernels.ok()) return kernels.status();
   return f(*static_cast<const Kernels*>(*kernels));
+}
+
+// on_cpu(), or on_cuda(const Kernels&): by the device that the operands are on.
+template <class Kernels, class Cpu, class Cuda>
+auto RunOnDevice(std::string_view op, Device device, const Cpu& on_cpu, const Cuda& on_cuda) noexcept
+    -> decltype(on_cpu()) {
+  if (device == Device::kCpu) return on_cpu();
+  if (device == Device::kCuda) return WithKernels<Kernels>(op, on_cuda);
+  return NoKernelForDevice(op, device);
 }
 
 }  // namespace raggrad::cuda

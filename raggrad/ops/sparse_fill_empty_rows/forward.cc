@@ -87,11 +87,9 @@ Result<ForwardProblem> CheckRagged(const Operands& o) noexcept {
 
 Result<SparseFillEmptyRowsOutput> Forward(const Result<ForwardProblem>& problem, const Context& ctx) noexcept {
   if (!problem.ok()) return problem.status();
-  const Device device = problem->values.device;
-  if (device == Device::kCpu) return cpu::Forward(*problem, ctx);
-  if (device != Device::kCuda) return NoKernelForDevice(problem->op, device);
-  return ::raggrad::cuda::WithKernels<cuda::Kernels>(
-      problem->op, [&](const cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
+  return ::raggrad::cuda::RunOnDevice<cuda::Kernels>(
+      problem->op, problem->values.device, [&] { return cpu::Forward(*problem, ctx); },
+      [&](const cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace

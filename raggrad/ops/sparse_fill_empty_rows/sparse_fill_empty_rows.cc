@@ -33,10 +33,9 @@ Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reve
                                      const TensorView& grad_values, const Context& ctx) noexcept {
   const Result<Problem> problem = Check(op, reverse_index_map, grad_values);
   if (!problem.ok()) return problem.status();
-  if (grad_values.device == Device::kCpu) return cpu::Grad(*problem, ctx);
-  if (grad_values.device != Device::kCuda) return NoKernelForDevice(op, grad_values.device);
-  return ::raggrad::cuda::WithKernels<cuda::Kernels>(
-      op, [&](const cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
+  return ::raggrad::cuda::RunOnDevice<cuda::Kernels>(
+      op, grad_values.device, [&] { return cpu::Grad(*problem, ctx); },
+      [&](const cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
 }
 
 }  // namespace

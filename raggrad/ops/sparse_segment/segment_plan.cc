@@ -7,7 +7,7 @@
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cuda/cuda.h"
-#include "raggrad/ops/sparse_segment/backends.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan_state.h"
 
@@ -16,11 +16,11 @@ namespace {
 
 using cpu::ForEachChunk;
 using cpu::SplitEvenly;
+using cuda::RunOnDevice;
 using sparse_segment::CheckSameSize;
 using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
 using sparse_segment::MakePlan;
-using sparse_segment::OnDevice;
 using sparse_segment::Plan;
 using sparse_segment::Problem;
 using sparse_segment::cuda::Kernels;
@@ -112,7 +112,7 @@ Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexc
 
 Status CheckSameIds(std::string_view name, const TensorView& ids, const TensorView& planned,
                     const Context& ctx) noexcept {
-  const Result<int64_t> first = OnDevice(
+  const Result<int64_t> first = RunOnDevice<Kernels>(
       kOp, ids.device, [&]() -> Result<int64_t> { return FirstDifference(ids, planned.As<int32_t>(), ctx.executor()); },
       [&](const Kernels& kernels) { return kernels.first_difference(ids, planned.As<int32_t>(), ctx); });
   if (!first.ok()) return first.status();
@@ -190,7 +190,7 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
                              .segment_ids = segment_ids,
                              .dim0 = sizes.rows,
                              .width = 0};
-    Status filled = OnDevice(
+    Status filled = RunOnDevice<Kernels>(
         kOp, indices.device, [&] { return FillOnCpu(problem, ctx, *state); },
         [&](const Kernels& kernels) { return kernels.make_plan(problem, ctx, *state); });
     if (!filled.ok()) return filled;

@@ -6,9 +6,10 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
 #include "raggrad/cuda/cuda.h"
-#include "raggrad/ops/sparse_segment/backends.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/fault.h"
 #include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
 
 namespace raggrad {
 namespace sparse_segment {
@@ -136,7 +137,7 @@ Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombine
     return InvalidArgument(problem->op, "max_unique is out of range [max_unique: expected at least 0, got ", max_unique,
                            "]");
   }
-  return OnDevice(
+  return ::raggrad::cuda::RunOnDevice<sparse_segment::cuda::Kernels>(
       problem->op, grad.device,
       [&]() -> Result<SparseSegmentGradV2PaddedOutput> {
         const Result<SparseSegmentGradV2Output> rows = sparse_segment::cpu::GradV2(*problem, ctx);

@@ -186,10 +186,9 @@ Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorVie
   const Result<ForwardProblem> problem =
       Check({{"indices", indices}, {"values", values}, {"shape", shape}, {"start", start}, {"size", size}});
   if (!problem.ok()) return problem.status();
-  if (values.device == Device::kCpu) return sparse_slice::cpu::Forward(*problem, ctx);
-  if (values.device != Device::kCuda) return NoKernelForDevice(kOp, values.device);
-  return ::raggrad::cuda::WithKernels<sparse_slice::cuda::Kernels>(
-      kOp, [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
+  return ::raggrad::cuda::RunOnDevice<sparse_slice::cuda::Kernels>(
+      kOp, values.device, [&] { return sparse_slice::cpu::Forward(*problem, ctx); },
+      [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace raggrad

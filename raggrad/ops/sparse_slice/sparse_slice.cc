@@ -87,11 +87,9 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
   using namespace sparse_slice;
   const Result<Problem> problem = Check(backprop_val_grad, input_indices, input_start, output_indices);
   if (!problem.ok()) return problem.status();
-  const Device device = backprop_val_grad.device;
-  if (device == Device::kCpu) return sparse_slice::cpu::Grad(*problem, ctx);
-  if (device != Device::kCuda) return NoKernelForDevice(kOp, device);
-  return ::raggrad::cuda::WithKernels<sparse_slice::cuda::Kernels>(
-      kOp, [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
+  return ::raggrad::cuda::RunOnDevice<sparse_slice::cuda::Kernels>(
+      kOp, backprop_val_grad.device, [&] { return sparse_slice::cpu::Grad(*problem, ctx); },
+      [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });
 }
 
 }  // namespace raggrad
