@@ -8,16 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "raggrad/core/dtype.h"
+#include "raggrad/core/sum_type.h"
 
 namespace raggrad::cuda {
-
-template <class T>
-inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-// What numbers of type T are summed in.
-template <class T>
-using SumType = std::conditional_t<kIsShortFloat<T>, float, T>;
 
 template <class T>
 __device__ inline SumType<T> Widen(T x) {

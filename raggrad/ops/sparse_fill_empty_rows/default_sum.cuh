@@ -21,7 +21,7 @@ inline constexpr int64_t kTileWords = kTile / kWarp;
 
 // What values of type T are summed in. Integers wrap, and sums modulo 2^64 have the low bits of those modulo less.
 template <class T>
-using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, ::raggrad::cuda::SumType<T>>;
+using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, SumType<T>>;
 
 template <class T>
 __device__ Sum<T> ToSum(T value) {

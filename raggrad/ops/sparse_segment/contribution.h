@@ -3,18 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "raggrad/core/dtype.h"
+#include "raggrad/core/sum_type.h"
 
 namespace raggrad::sparse_segment {
-
-template <class T>
-inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-// What numbers of type T are summed in.
-template <class T>
-using SumType = std::conditional_t<kIsShortFloat<T>, float, T>;
 
 // 8 bytes: for fewer than 2^32 segments, which is everybody.
 struct Contribution {

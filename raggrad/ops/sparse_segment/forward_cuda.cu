@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/device.cuh"
 #include "raggrad/ops/sparse_segment/forward_checks.h"
 #include "raggrad/ops/sparse_segment/forward_pool.cuh"
 
@@ -11,6 +12,7 @@ namespace {
 
 using ::raggrad::cuda::Blocks;
 using ::raggrad::cuda::Call;
+using ::raggrad::cuda::GlobalThread;
 using ::raggrad::cuda::ToStatus;
 
 constexpr int kThreads = 256;
@@ -24,7 +26,7 @@ struct Found {
 
 template <class Idx, class Seg>
 __global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t n, int64_t data_rows, uint64_t* found) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t i = GlobalThread();
   if (i >= n) return;
   const int64_t index = indices[i], segment = segment_ids[i];
   const int64_t before = i == 0 ? 0 : segment_ids[i - 1];
@@ -36,7 +38,7 @@ __global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t 
 // a long gap between two is the work of one thread.
 template <class Seg>
 __global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t rows, int64_t* starts) {
-  const int64_t s = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t s = GlobalThread();
   if (s > rows) return;
   int64_t low = 0, high = n;
   while (low < high) {

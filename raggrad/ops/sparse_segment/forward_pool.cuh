@@ -17,7 +17,6 @@ using ::raggrad::cuda::Add;
 using ::raggrad::cuda::Flush;
 using ::raggrad::cuda::Multiply;
 using ::raggrad::cuda::Narrow;
-using ::raggrad::cuda::SumType;
 using ::raggrad::cuda::Widen;
 
 inline constexpr int kPoolThreads = 256;

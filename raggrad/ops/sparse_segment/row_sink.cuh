@@ -7,8 +7,6 @@
 
 namespace raggrad::sparse_segment::cuda {
 
-using ::raggrad::cuda::SumType;
-
 // Neighbouring numbers of a row, as one lane reads and writes them at once.
 template <class T, int kColumns>
 struct alignas(kColumns * sizeof(T)) Columns {
