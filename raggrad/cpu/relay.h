@@ -1,7 +1,7 @@
 // Relay: the part of the work that has to be done chunk after chunk, done while other chunks are still being prepared.
 //
-// Chunks become ready in any order, on any threads. Whoever makes one ready whose turn has come, or whose turn comes
-// later, does its part and those of the chunks behind it that are ready already. Nobody waits.
+// Chunks become ready in any order, on any threads. One thread at a time has the turn and does the part of those that
+// are ready. Nobody waits for it: what is not done when all threads are through is left to the caller.
 #pragma once
 
 #include <algorithm>
@@ -16,28 +16,48 @@ class Relay {
  public:
   static Result<Relay> Make(const Context& ctx, int64_t chunks) noexcept {
     Relay relay;
-    auto arrivals = Scratch<uint8_t>::Make(ctx, chunks);
-    if (!arrivals.ok()) return arrivals.status();
-    relay.arrivals_ = *std::move(arrivals);
+    auto ready = Scratch<uint8_t>::Make(ctx, chunks);
+    if (!ready.ok()) return ready.status();
+    relay.ready_ = *std::move(ready);
     relay.chunks_ = chunks;
-    std::fill_n(relay.arrivals_.data(), chunks, uint8_t{0});
-    relay.arrivals_[0] = 1;  // its turn is now
+    std::fill_n(relay.ready_.data(), chunks, uint8_t{0});
     return relay;
   }
 
-  // Once for each chunk. follow(c) is called once for each chunk, in their order, each call after the one before; for
-  // none behind a chunk that never becomes ready.
-  template <class F>
-  void Ready(int64_t chunk, const F& follow) noexcept {
-    // At each chunk two arrive, the turn and who has made it ready: the second goes on.
-    for (; chunk < chunks_ && std::atomic_ref(arrivals_[chunk]).fetch_add(1, std::memory_order_acq_rel) == 1; ++chunk) {
-      follow(chunk);
+  void Ready(int64_t chunk) noexcept { std::atomic_ref(ready_[chunk]).store(1, std::memory_order_release); }
+
+  // Has the turn if nobody else had it, as long as it lives. What is done in one turn is seen in the next.
+  class Turn {
+   public:
+    explicit Turn(Relay& relay) noexcept
+        : relay_(relay), mine_(std::atomic_ref(relay.taken_).exchange(1, std::memory_order_acquire) == 0) {}
+    ~Turn() {
+      if (mine_) std::atomic_ref(relay_.taken_).store(0, std::memory_order_release);
     }
-  }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    explicit operator bool() const noexcept { return mine_; }
+
+    // How many chunks from the first on are ready. Only for who has the turn.
+    int64_t CountReady() noexcept {
+      int64_t& count = relay_.count_;
+      while (count < relay_.chunks_ && std::atomic_ref(relay_.ready_[count]).load(std::memory_order_acquire) != 0) {
+        ++count;
+      }
+      return count;
+    }
+
+   private:
+    Relay& relay_;
+    const bool mine_;
+  };
 
  private:
   int64_t chunks_ = 0;
-  Scratch<uint8_t> arrivals_;
+  Scratch<uint8_t> ready_;
+  uint8_t taken_ = 0;
+  int64_t count_ = 0;  // of chunks known to be ready; who has the turn counts on
 };
 
 }  // namespace raggrad::cpu

@@ -11,16 +11,24 @@
 namespace raggrad::cpu {
 namespace {
 
-// The chunks that were followed, when those for which ready(chunk) holds become ready on the context's threads.
+// The chunks whose part is done, in that order, when those for which ready(chunk) holds become ready on the context's
+// threads.
 template <class F>
-std::vector<int64_t> Followed(const Context& ctx, int64_t chunks, const F& ready) {
+std::vector<int64_t> Done(const Context& ctx, int64_t chunks, const F& ready) {
   Result<Relay> relay = Relay::Make(ctx, chunks);
   EXPECT_TRUE(relay.ok());
-  std::vector<int64_t> followed;  // without a lock: the calls come one after the other
+  std::vector<int64_t> done;  // without a lock: one has the turn
+  const auto go_on = [&] {
+    Relay::Turn turn(*relay);
+    if (!turn) return;
+    for (const int64_t count = turn.CountReady(); std::ssize(done) < count;) done.push_back(std::ssize(done));
+  };
   ctx.executor().Run(chunks, [&](int64_t chunk) {
-    if (ready(chunk)) relay->Ready(chunk, [&](int64_t c) { followed.push_back(c); });
+    if (ready(chunk)) relay->Ready(chunk);
+    go_on();
   });
-  return followed;
+  go_on();
+  return done;
 }
 
 std::vector<int64_t> FirstNumbers(int64_t count) {
@@ -29,33 +37,39 @@ std::vector<int64_t> FirstNumbers(int64_t count) {
   return numbers;
 }
 
-TEST(RelayTest, FollowsEveryChunkOnceInOrder) {
+TEST(RelayTest, EveryChunkOnceInOrder) {
   for (const int64_t chunks : {1, 2, 3, 100, 10'000}) {
-    testing::ForEachSetting([&](const Context& ctx) {
-      EXPECT_EQ(Followed(ctx, chunks, [](int64_t) { return true; }), FirstNumbers(chunks));
-    });
+    testing::ForEachSetting(
+        [&](const Context& ctx) { EXPECT_EQ(Done(ctx, chunks, [](int64_t) { return true; }), FirstNumbers(chunks)); });
   }
 }
 
 TEST(RelayTest, EndsAtAChunkThatIsNeverReady) {
   testing::ForEachSetting([&](const Context& ctx) {
-    EXPECT_EQ(Followed(ctx, 100, [](int64_t chunk) { return chunk != 70; }), FirstNumbers(70));
+    EXPECT_EQ(Done(ctx, 100, [](int64_t chunk) { return chunk != 70; }), FirstNumbers(70));
   });
 }
 
-TEST(RelayTest, TakesAnyOrder) {
-  Result<Relay> relay = Relay::Make({}, 5);
+TEST(RelayTest, CountsFromTheFirstOn) {
+  Result<Relay> relay = Relay::Make({}, 4);
   ASSERT_TRUE(relay.ok());
-  std::vector<int64_t> followed;
-  const auto follow = [&](int64_t chunk) { followed.push_back(chunk); };
-  relay->Ready(3, follow);
-  relay->Ready(1, follow);
-  EXPECT_EQ(followed, FirstNumbers(0));
-  relay->Ready(0, follow);
-  EXPECT_EQ(followed, FirstNumbers(2));
-  relay->Ready(4, follow);
-  relay->Ready(2, follow);
-  EXPECT_EQ(followed, FirstNumbers(5));
+  const auto count = [&] { return Relay::Turn(*relay).CountReady(); };
+  for (const auto& [chunk, want] : std::vector<std::pair<int64_t, int64_t>>{{3, 0}, {1, 0}, {0, 2}, {2, 4}}) {
+    relay->Ready(chunk);
+    EXPECT_EQ(count(), want);
+  }
+}
+
+TEST(RelayTest, OneHasTheTurn) {
+  Result<Relay> relay = Relay::Make({}, 1);
+  ASSERT_TRUE(relay.ok());
+  {
+    const Relay::Turn first(*relay);
+    EXPECT_TRUE(first);
+    EXPECT_FALSE(Relay::Turn(*relay));
+    EXPECT_FALSE(Relay::Turn(*relay));  // who did not have it does not give it back
+  }
+  EXPECT_TRUE(Relay::Turn(*relay));
 }
 
 TEST(RelayTest, ReportsAFailedAllocation) {

@@ -6,6 +6,7 @@
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/scratch.h"
+#include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/convert.h"
 #include "raggrad/cpu/flush_subnormals.h"
@@ -18,7 +19,7 @@ inline constexpr int64_t kFastBlock = 4096;  // values that kFast sums left to r
 // low bits are the sums modulo the powers of two below.
 template <class T>
 auto Widen(T value) noexcept {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  if constexpr (kIsShortFloat<T>) {
     return ::raggrad::cpu::BaselineConvert::Widen(value);
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<uint64_t>(value);
@@ -38,16 +39,38 @@ T Narrow(decltype(Widen(T{})) value) noexcept {
 }
 
 // One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads, but
-// handed from one to the next (Taker): *result is the sum of values before `begin`. Memory is accessed inside the
-// guard's scope, for that is what the guard orders.
+// handed from one to the next. Whoever adds has the values, and the sum itself, in memory when ScopedFlushSubnormals
+// begins and ends, for that is what the guard orders.
 template <class T>
-void SumInOrder(const void* values, int64_t begin, int64_t end, void* result) noexcept {
-  const ::raggrad::cpu::ScopedFlushSubnormals flush;
-  auto* const total = static_cast<T*>(result);
-  auto sum = Widen(begin == 0 ? T{} : *total);
-  for (int64_t k = begin; k < end; ++k) sum = Widen(Narrow<T>(sum + Widen(static_cast<const T*>(values)[k])));
-  *total = Narrow<T>(sum);
-}
+class RunningSum {
+ public:
+  RunningSum() noexcept = default;
+  explicit RunningSum(const void* values) noexcept : values_(static_cast<const T*>(values)) {}
+
+  // Values [0, end) are there. AddPair() may be called pairs() times.
+  void Allow(int64_t end) noexcept { allowed_ = end; }
+  int64_t pairs() const noexcept { return (allowed_ - position_) / 2; }
+  [[gnu::always_inline]] void AddPair() noexcept {
+    Add(values_[position_]);
+    Add(values_[position_ + 1]);
+    position_ += 2;
+  }
+  void AddUpTo(int64_t end) noexcept {
+    const ::raggrad::cpu::ScopedFlushSubnormals flush;
+    RunningSum sum = *this;
+    for (; sum.position_ < end; ++sum.position_) sum.Add(values_[sum.position_]);
+    *this = sum;
+  }
+  T value() const noexcept { return Narrow<T>(sum_); }
+
+ private:
+  [[gnu::always_inline]] void Add(const T& value) noexcept { sum_ = Widen(Narrow<T>(sum_ + Widen(value))); }
+
+  const T* values_ = nullptr;
+  int64_t position_ = 0;
+  int64_t allowed_ = 0;
+  decltype(Widen(T{})) sum_{};
+};
 
 // Block sums left to right, then block sums two by two until one is left, rounded once: always the same tree.
 template <class T>

@@ -13,13 +13,14 @@ Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx)
   if (!d_default_value.ok()) return d_default_value.status();
   Status status = Visit(NumberTypes{}, dtype, [&]<class T>() -> Status {
     using E = Cell<sizeof(T)>;
-    T* const sum = d_default_value->template As<T>();
+    T* const result = d_default_value->template As<T>();
     const bool as_tree = ctx.accumulation == Accumulation::kFast && !std::is_integral_v<T>;
-    const Taker taker =
-        as_tree ? Taker{[](const void*, int64_t, int64_t, void*) noexcept {}, nullptr} : Taker{&SumInOrder<T>, sum};
-    const Result<Others<E>> others = Separate(problem, ctx, d_values->template As<E>(), taker);
+    RunningSum<T> sum;
+    const Result<Others<E>> others = Separate(problem, ctx, d_values->template As<E>(), as_tree ? nullptr : &sum);
     if (!others.ok()) return others.status();
-    return as_tree ? SumAsTree(reinterpret_cast<const T*>(others->values.data()), others->count, ctx, sum) : Status();
+    if (as_tree) return SumAsTree(reinterpret_cast<const T*>(others->values.data()), others->count, ctx, result);
+    *result = sum.value();
+    return {};
   });
   if (!status.ok()) return status;
   return FillEmptyRowsGradOutput{*std::move(d_values), *std::move(d_default_value)};

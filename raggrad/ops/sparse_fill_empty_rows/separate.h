@@ -3,16 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cstring>
-#include <optional>
 
-#include "raggrad/core/error_text.h"
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cpu/relay.h"
+#include "raggrad/ops/sparse_fill_empty_rows/ascending.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows {
@@ -28,81 +25,7 @@ struct Others {
   int64_t count = 0;
 };
 
-// What is done with the others as soon as they are known, in their order: take(others, begin, end, result) for
-// [begin, end), each piece behind the one before. A piece that begins at 0 starts anew.
-struct Taker {
-  void (*take)(const void* others, int64_t begin, int64_t end, void* result) noexcept;
-  void* result;
-};
-
-inline constexpr int64_t kEntryGrain = 16384;    // entries that pay for a thread: some 10 us of work
-inline constexpr int64_t kChunksPerWorker = 16;  // so that little is left to sum when the last is separated
-inline constexpr int64_t kAhead = 32;            // entries between a prefetch and its use
-
-// How many places lie between; negative, or any large number, if they do not ascend.
-inline int64_t GapBetween(int64_t previous, int64_t place) noexcept {
-  return static_cast<int64_t>(static_cast<uint64_t>(place) - static_cast<uint64_t>(previous) - 1);
-}
-
-// gap in [0, most]
-inline bool InRange(int64_t gap, int64_t most) noexcept {
-  return static_cast<uint64_t>(gap) <= static_cast<uint64_t>(most);
-}
-
-// How many places before those of entries [i, n) are not named, if the map ascends.
-inline int64_t OthersBefore(const Problem& p, int64_t i) noexcept {
-  if (i == p.n()) return p.n_full() - p.n();
-  return i == 0 ? 0 : p.reverse_index_map[static_cast<size_t>(i - 1)] + 1 - i;
-}
-
-// One worker's part of an ascending map: entries [begin, end). Places between two entries go to `others`, which has
-// room for as many as an ascending map leaves over. False if the map does not ascend after all; then what was written
-// is within bounds, but means nothing.
-template <class E>
-bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values, E* others) noexcept {
-  const int64_t* const map = p.reverse_index_map.data();
-  const E* const grad = p.grad_values.As<E>();
-  const int64_t last = map[end - 1];
-  int64_t previous = begin == 0 ? -1 : map[begin - 1];
-  // As far as an ascending map can be here: there is a place for every entry before, within and behind.
-  if (previous < begin - 1 || last < previous || last >= p.n_full() - (p.n() - end)) return false;
-  if (last - previous < end - begin) return false;
-  E* other = others + (previous + 1 - begin);
-  E* const other_end = others + (last + 1 - end);
-  for (int64_t i = begin; i < end; ++i) {
-    // Most gaps are short and come at random, so kShort values are copied without asking whether the gap has them: a
-    // branch would be mispredicted at every fifth entry. While so many are left for each entry, nothing else is asked.
-    constexpr int64_t kShort = std::max<int64_t>(8 / sizeof(E), 2);
-    if (other_end - other >= kShort) {
-      const int64_t sure_end = std::min(end, i + (other_end - other) / kShort);
-      for (; i < sure_end; ++i) {
-        const int64_t place = map[i];
-        const int64_t gap = GapBetween(previous, place);
-        if (!InRange(gap, kShort)) [[unlikely]]
-          break;
-        std::memcpy(other, grad + previous + 1, kShort * sizeof(E));
-        d_values[i] = grad[place];
-        other += gap;
-        previous = place;
-      }
-      if (i == end) break;
-    }
-    const int64_t place = map[i];
-    const int64_t gap = GapBetween(previous, place);
-    if (!InRange(gap, other_end - other)) return false;
-    other = std::copy_n(grad + previous + 1, gap, other);
-    d_values[i] = grad[place];
-    previous = place;
-  }
-  if (end == p.n()) std::copy(grad + last + 1, grad + p.n_full(), other);
-  return true;
-}
-
-// Whether the map looks ascending; cheap, so that one that does not costs nothing.
-inline bool StartsAscending(const Problem& p) noexcept {
-  const auto head = p.reverse_index_map.first(std::min<size_t>(p.reverse_index_map.size(), 64));
-  return std::adjacent_find(head.begin(), head.end(), std::greater_equal<>()) == head.end();
-}
+inline constexpr int64_t kAhead = 32;  // entries between a prefetch and its use
 
 // Any map. A worker marks the places that its entries name in a set of its own, one bit each: with bytes, or with one
 // set for all, the marks would be as many cache misses as the gather itself.
@@ -169,9 +92,8 @@ Status GatherAndMark(const Problem& p, Parallel& parallel, const ::raggrad::cpu:
 }
 
 // Copies the values of unmarked places, in two passes: count per chunk, then write.
-template <class E>
-Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const Context& ctx,
-                              const Taker& taker) noexcept {
+template <class E, class Sum>
+Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const Context& ctx, Sum* sum) noexcept {
   Parallel& parallel = ctx.executor();
   const ::raggrad::cpu::Chunks chunks =
       ::raggrad::cpu::SplitEvenly(parallel, named.words(), kEntryGrain / 64, kChunksPerWorker);
@@ -196,6 +118,7 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
   auto values = Scratch<E>::Make(ctx, others.count);
   if (!values.ok()) return values.status();
   others.values = *std::move(values);
+  if (sum != nullptr) *sum = Sum(others.values.data());
   const E* const grad = p.grad_values.As<E>();
   ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     E* out = others.values.data() + (*starts)[chunk];
@@ -203,45 +126,26 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
       for (uint64_t bits = unnamed(word); bits != 0; bits &= bits - 1)
         *out++ = grad[word * 64 + std::countr_zero(bits)];
     }
-    relay->Ready(chunk,
-                 [&](int64_t c) { taker.take(others.values.data(), (*starts)[c], (*starts)[c + 1], taker.result); });
+    relay->Ready(chunk);
+    if (sum == nullptr) return;
+    if (::raggrad::cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
   });
+  if (sum != nullptr) sum->AddUpTo(others.count);
   return others;
 }
 
-// In one pass, if the map ascends; no value if it does not.
-template <class E>
-Result<std::optional<Others<E>>> SeparateAscending(const Problem& p, const Context& ctx, E* d_values,
-                                                   const Taker& taker) noexcept {
-  Parallel& parallel = ctx.executor();
-  const ::raggrad::cpu::Chunks chunks = ::raggrad::cpu::SplitEvenly(parallel, p.n(), kEntryGrain, kChunksPerWorker);
-  auto relay = ::raggrad::cpu::Relay::Make(ctx, chunks.count);
-  if (!relay.ok()) return relay.status();
-  Others<E> others = {{}, p.n_full() - p.n()};
-  auto values = Scratch<E>::Make(ctx, others.count);
-  if (!values.ok()) return values.status();
-  others.values = *std::move(values);
-  std::atomic<bool> ascending = true;
-  ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    if (!SeparateAscending(p, begin, end, d_values, others.values.data())) {
-      ascending.store(false, std::memory_order_relaxed);
-      return;
-    }
-    relay->Ready(chunk, [&](int64_t c) {
-      taker.take(others.values.data(), OthersBefore(p, chunks.begin(c)), OthersBefore(p, chunks.end(c)), taker.result);
-    });
-  });
-  if (!ascending) return std::optional<Others<E>>();
-  return std::optional(std::move(others));
-}
-
-// Writes d_values; gives back the values that no entry names, which `taker` has had already.
-template <class E>
-Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, const Taker& taker) noexcept {
+// Writes d_values; gives back the values that no entry names, and adds them up in `sum` unless that is null.
+template <class E, class Sum>
+Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Sum* sum) noexcept {
   if (p.n() > 0 && p.n() <= p.n_full() && StartsAscending(p)) {
-    auto others = SeparateAscending(p, ctx, d_values, taker);
-    if (!others.ok()) return others.status();
-    if (*others) return **std::move(others);
+    Others<E> others = {{}, p.n_full() - p.n()};
+    auto values = Scratch<E>::Make(ctx, others.count);
+    if (!values.ok()) return values.status();
+    others.values = *std::move(values);
+    if (sum != nullptr) *sum = Sum(others.values.data());
+    const Result<bool> ascends = SeparateAscending(p, ctx, d_values, others.values.data(), sum);
+    if (!ascends.ok()) return ascends.status();
+    if (*ascends) return others;
   }
   Parallel& parallel = ctx.executor();
   ::raggrad::cpu::Chunks chunks = ::raggrad::cpu::SplitEvenly(parallel, p.n(), kEntryGrain);
@@ -249,7 +153,7 @@ Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, co
   Result<NamedPlaces> named = NamedPlaces::Make(ctx, p.n_full(), chunks.count);
   if (!named.ok()) return named.status();
   if (Status s = GatherAndMark(p, parallel, chunks, d_values, *named); !s.ok()) return s;
-  return CopyUnnamed<E>(p, *named, ctx, taker);
+  return CopyUnnamed<E>(p, *named, ctx, sum);
 }
 
 }  // namespace raggrad::sparse_fill_empty_rows

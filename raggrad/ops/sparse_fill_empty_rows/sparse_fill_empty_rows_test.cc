@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 
+#include "raggrad/core/sum_type.h"
 #include "raggrad/ops/sparse_fill_empty_rows/reference.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
@@ -208,86 +209,11 @@ TEST(FillEmptyRowsGrad, InfinityAndNaN) {
   ExpectDefault<std::complex<float>>({{inf, 1}, {1, 1}}, {inf, 2});
 }
 
-// Maps that ascend, or seem to: long enough for several workers.
-
-template <class T = double>
-void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {
-  Generator random(static_cast<uint64_t>(n_full));
-  const std::vector<T> grad = random.Values<T>(n_full);
-  const auto want = reference::Grad<T>(map, grad);
-  ForEachSetting([&](const Context& ctx) {
-    const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
-    if (want.bad_position >= 0) {
-      EXPECT_THAT(got, StatusIs(Code::kInvalidArgument,
-                                HasSubstr("[reverse_index_map[" + std::to_string(want.bad_position) + "]")));
-      return;
-    }
-    ASSERT_THAT(got, IsOk());
-    EXPECT_TRUE(HoldsBits(got->d_values.view(), Array(want.d_values)));
-    EXPECT_TRUE(SameBits(*got->d_default_value.template As<T>(), want.d_default_value));
-  });
-}
-
-// Every place is kept with the given chance, in percent.
-std::vector<int64_t> AscendingMap(int64_t n_full, int64_t percent, uint64_t seed) {
-  Generator random(seed);
-  std::vector<int64_t> map;
-  for (int64_t j = 0; j < n_full; ++j) {
-    if (random.Below(100) < percent) map.push_back(j);
-  }
-  return map;
-}
-
-TEST(FillEmptyRowsGrad, AscendingMaps) {
-  for (const int64_t percent : {1, 20, 50, 80, 99, 100}) {
-    for (const int64_t n_full : {1, 2, 3, 5, 100, 130'000}) {
-      const std::vector<int64_t> map = AscendingMap(n_full, percent, 3);
-      ExpectAsReference<int8_t>(map, n_full);
-      ExpectAsReference<BFloat16>(map, n_full);
-      ExpectAsReference<float>(map, n_full);
-      ExpectAsReference<double>(map, n_full);
-      ExpectAsReference<std::complex<double>>(map, n_full);
-    }
-  }
-}
-
-TEST(FillEmptyRowsGrad, AscendingMapsWithLongGaps) {
-  std::vector<int64_t> dense(40'000), late(40'000), split(40'000);
-  std::iota(dense.begin(), dense.end(), int64_t{0});
-  std::iota(late.begin(), late.end(), int64_t{60'000});
-  std::iota(split.begin(), split.end(), int64_t{0});
-  for (size_t i = 20'000; i < split.size(); ++i) split[i] += 60'000;
-  for (const auto& map : {dense, late, split}) ExpectAsReference(map, 100'000);
-}
-
-TEST(FillEmptyRowsGrad, MapsThatOnlySeemToAscend) {
-  const std::vector<int64_t> ascending = AscendingMap(130'000, 70, 9);
-  const auto n = static_cast<int64_t>(ascending.size());
-  for (const int64_t at : {int64_t{65}, n / 7, n / 2 - 1, n / 2, n / 2 + 1, n - 1}) {
-    const auto i = static_cast<size_t>(at);
-    for (const int64_t wrong : {int64_t{0}, ascending[i - 1], ascending[i - 1] - 1, int64_t{129'999}, int64_t{130'000},
-                                int64_t{-1}, INT64_MAX, INT64_MIN}) {
-      std::vector<int64_t> map = ascending;
-      map[i] = wrong;
-      ExpectAsReference(map, 130'000);
-    }
-  }
-  std::vector<int64_t> creeping(40'000);  // beyond the last place, in steps as short as others
-  for (size_t i = 0; i < creeping.size(); ++i) creeping[i] = static_cast<int64_t>(3 * i);
-  creeping.back() = 99'999;
-  ExpectAsReference(creeping, 100'000);
-  std::vector<int64_t> again = ascending;  // ascends twice: longer than there are places left
-  again.insert(again.end(), ascending.begin(), ascending.end());
-  ExpectAsReference(again, 130'000);
-  again.resize(100'000);
-  ExpectAsReference(again, 130'000);
-}
-
 // Accumulation::kFast.
 
 template <class T>
 auto Widen(T x) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  if constexpr (kIsShortFloat<T>) {
     return BaselineConvert::Widen(x);
   } else {
     return x;
