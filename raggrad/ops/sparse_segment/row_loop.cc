@@ -21,6 +21,7 @@ struct Vector {
   static constexpr int64_t kBytes = I == Isa::kX86V4 ? 64 : I == Isa::kX86V3 ? 32 : 16;
   static constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(A));
   typedef A Type __attribute__((vector_size(kBytes)));  // NOLINT: an alias cannot have the attribute
+  typedef A InMemory __attribute__((vector_size(kBytes), aligned(sizeof(A)), may_alias));  // NOLINT
 };
 
 // f(pointer to the row of the gradient, scale) for contributions [begin, end), in order.
@@ -61,7 +62,13 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
       totals[v] += kScaled ? x * scale : x;
     }
   });
-  __builtin_memcpy(sums, totals, sizeof(totals));
+  if constexpr (kIsShortFloat<T>) {
+    __builtin_memcpy(sums, totals, sizeof(totals));
+  } else {  // g++ 12 would keep the sums in memory, and copy them from there
+    using InMemory = typename Vector<I, A>::InMemory;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<InMemory*>(sums + v * kLanes) = totals[v];
+  }
 }
 
 // The columns that do not fill a vector.
