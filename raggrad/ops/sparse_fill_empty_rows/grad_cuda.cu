@@ -34,6 +34,25 @@ __device__ void Mark(uint32_t* named, uint64_t place) {
   if (first && bits != 0) atomicOr(named + word, bits);
 }
 
+// What is read or written once must not drive the bits out of the second-level cache, where they are set. If the map is
+// in no order, values are read once, too, as far as any cache can tell: a seventh of the kernel's time.
+template <class E>
+__device__ E LoadOnce(const E* from) {
+  if constexpr (std::is_integral_v<E>) {
+    return __ldcs(from);
+  } else {
+    return *from;
+  }
+}
+template <class E>
+__device__ void StoreOnce(E* to, E value) {
+  if constexpr (std::is_integral_v<E>) {
+    __stcs(to, value);
+  } else {
+    *to = value;
+  }
+}
+
 template <class E>
 __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint64_t n_full, E* d_values,
                               uint32_t* named, uint64_t* first_bad) {
@@ -43,7 +62,7 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     const int64_t i = first + k * kThreads;
-    places[k] = i < n ? static_cast<uint64_t>(map[i]) : kNowhere;
+    places[k] = i < n ? static_cast<uint64_t>(LoadOnce(map + i)) : kNowhere;
   }
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
@@ -51,13 +70,14 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
       if (const int64_t i = first + k * kThreads; i < n) ::raggrad::cuda::AtomicMin(first_bad, i);
       places[k] = kNowhere;
     } else {
-      values[k] = grad[places[k]];
+      values[k] = LoadOnce(grad + places[k]);
     }
   }
 #pragma unroll
+  for (int k = 0; k < kPerThread; ++k) Mark(named, places[k]);  // while the values are on their way
+#pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
-    if (places[k] != kNowhere) d_values[first + k * kThreads] = values[k];
-    Mark(named, places[k]);
+    if (places[k] != kNowhere) StoreOnce(d_values + first + k * kThreads, values[k]);
   }
 }
 
