@@ -65,7 +65,7 @@ class ThreadPool final : public Parallel {
       next_.store(0, std::memory_order_relaxed);
       ++job_;
     }
-    wake_.notify_all();
+    Wake(tasks - 1);
     TakeTasks(body, tasks);
     {
       // Workers that are in the job still run its last tasks; those that have not joined it no longer can.
@@ -77,6 +77,12 @@ class ThreadPool final : public Parallel {
   }
 
  private:
+  // To wake a thread takes a microsecond or more: no more than have something to do.
+  void Wake(int64_t helpers) noexcept {
+    if (helpers >= static_cast<int64_t>(threads_.size())) return wake_.notify_all();
+    for (int64_t i = 0; i < helpers; ++i) wake_.notify_one();
+  }
+
   bool Forked() const noexcept { return generation_ != ForkGeneration(); }
 
   void TakeTasks(TaskRef body, int64_t tasks) noexcept {

@@ -1,10 +1,16 @@
 // The result is cut into 16 KiB per block, whatever the pieces are, so that one huge piece and a million tiny ones are
 // copied at the same speed. A block finds the pieces it needs; each of its threads then writes 16 bytes at a time, from
 // one piece or, where pieces meet, from several.
+//
+// Describing the pieces takes the host longer than copying them takes the GPU. So it is shared by threads, each of
+// which describes runs of pieces without knowing where they begin in the result, right where the GPU will read them.
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "raggrad/cuda/batched_copy.h"
 #include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/staging.cuh"
 
 namespace raggrad::cuda {
@@ -14,6 +20,31 @@ constexpr int kThreads = 256;
 constexpr int kUnitsPerThread = 4;
 constexpr int64_t kUnit = 16;  // bytes that a thread writes at once
 constexpr int64_t kBlockBytes = kThreads * kUnitsPerThread * kUnit;
+constexpr int64_t kRun = 1024;           // pieces: some 7 us of a thread's time
+constexpr int64_t kRunsOfOneThread = 4;  // waking another one takes as long
+
+// What the host tells of pieces, in pinned memory.
+struct Staged {
+  Piece* pieces;        // as if each run began at 0
+  int64_t* run_begins;  // where it does
+
+  static constexpr int64_t Runs(int64_t count) { return (count + kRun - 1) / kRun; }
+  static constexpr int64_t Bytes(int64_t count) {
+    return count * static_cast<int64_t>(sizeof(Piece)) + Runs(count) * static_cast<int64_t>(sizeof(int64_t));
+  }
+};
+
+// In device memory, one more than there are pieces: `end` is where the last one ends.
+__global__ void ReceiveKernel(Staged staged, int64_t count, int64_t end, Piece* list) {
+  const int64_t i = GlobalThread();
+  if (i > count) return;
+  Piece piece = {nullptr, end};
+  if (i < count) {
+    piece = staged.pieces[i];
+    piece.begin += staged.run_begins[i / kRun];
+  }
+  list[i] = piece;
+}
 
 // Where all pieces are; one more than there are pieces tells the end.
 struct Pieces {
@@ -38,8 +69,9 @@ __device__ int64_t FindTogether(const Pieces& pieces, int64_t at) {
   return low;
 }
 
-// The same by one thread, among the pieces [low, high].
-__device__ int64_t Find(const Pieces& pieces, int64_t low, int64_t high, int64_t at) {
+// The same by one thread.
+__device__ int64_t Find(const Pieces& pieces, int64_t at) {
+  int64_t low = 0, high = pieces.count - 1;
   while (high > low) {
     const int64_t middle = low + (high - low + 1) / 2;
     if (pieces.begin(middle) <= at) {
@@ -90,22 +122,35 @@ __device__ uint4 Gather(const Pieces& pieces, int64_t i, int64_t at, int64_t sto
   return unit;
 }
 
-__global__ void __launch_bounds__(kThreads) JoinKernel(Pieces pieces, int64_t total, char* __restrict__ to) {
+// The pieces that have the bytes [begin, end), brought into shared memory if they are few.
+__device__ Pieces BringNear(Pieces pieces, int64_t begin, int64_t end) {
   __shared__ int64_t first_and_last[2];
-  const int64_t block_begin = static_cast<int64_t>(blockIdx.x) * kBlockBytes;
-  const int64_t block_end = min(block_begin + kBlockBytes, total);
+  __shared__ Piece near[kThreads];
   if (const unsigned warp = threadIdx.x / 32; warp < 2) {
-    const int64_t found = FindTogether(pieces, warp == 0 ? block_begin : block_end - 1);
+    const int64_t found = FindTogether(pieces, warp == 0 ? begin : end - 1);
     if (threadIdx.x % 32 == 0) first_and_last[warp] = found;
   }
   __syncthreads();
-  const int64_t first = first_and_last[0], last = first_and_last[1];
+  const int64_t first = first_and_last[0];
+  pieces.list += first;
+  pieces.count = first_and_last[1] - first + 1;
+  if (pieces.count >= kThreads) return pieces;
+  if (threadIdx.x <= pieces.count) near[threadIdx.x] = pieces.list[threadIdx.x];
+  __syncthreads();
+  pieces.list = near;
+  return pieces;
+}
+
+__global__ void __launch_bounds__(kThreads) JoinKernel(Pieces all, int64_t total, char* __restrict__ to) {
+  const int64_t block_begin = static_cast<int64_t>(blockIdx.x) * kBlockBytes;
+  const int64_t block_end = min(block_begin + kBlockBytes, total);
+  const Pieces pieces = BringNear(all, block_begin, block_end);
 
   uint4 units[kUnitsPerThread];
 #pragma unroll
   for (int j = 0; j < kUnitsPerThread; ++j) {
     const int64_t at = block_begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kUnit;
-    if (at < block_end) units[j] = Gather(pieces, Find(pieces, first, last, at), at, min(at + kUnit, block_end));
+    if (at < block_end) units[j] = Gather(pieces, Find(pieces, at), at, min(at + kUnit, block_end));
   }
 #pragma unroll
   for (int j = 0; j < kUnitsPerThread; ++j) {
@@ -118,40 +163,77 @@ __global__ void __launch_bounds__(kThreads) JoinKernel(Pieces pieces, int64_t to
   }
 }
 
-// One piece needs no description.
-Status CopyOne(const Call& call, const void* from, void* to, size_t bytes) noexcept {
-  if (from == nullptr) return call.Fill(to, 0, bytes);
-  return ToStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, call.stream),
-                  "a tensor could not be copied");
+Status DoNotFill() noexcept { return Status(Code::kInternal, "pieces do not fill their tensor"); }
+
+// Has `count` pieces described, which must have `values` values in all.
+Status Describe(int64_t count, PieceWriter write, Parallel& parallel, int64_t values, const Staged& staged) noexcept {
+  const int64_t runs = Staged::Runs(count);
+  const auto describe = [&](int64_t run) {
+    const int64_t begin = run * kRun;
+    staged.run_begins[run] = write(begin, std::min(begin + kRun, count), staged.pieces + begin);
+  };
+  (runs > kRunsOfOneThread ? parallel : SerialParallel()).Run(runs, describe);
+  int64_t end = 0;
+  for (int64_t run = 0; run < runs; ++run) {
+    const int64_t size = std::exchange(staged.run_begins[run], end);
+    if (size < 0 || __builtin_add_overflow(end, size, &end)) return DoNotFill();
+  }
+  return end == values ? Status() : DoNotFill();
 }
 
-Status CopyMany(const Call& call, std::span<const Piece> pieces, Tensor& to) noexcept {
-  const auto count = static_cast<int64_t>(pieces.size());
-  const auto value_bytes = static_cast<int64_t>(DTypeSize(to.dtype()));
-  const int64_t values = *to.shape().NumElements();
+struct Output {
+  int index;
+  DType dtype;
+  const Shape& shape;
+};
+
+Result<Tensor> JoinMany(const Call& call, int64_t count, PieceWriter write, Parallel& parallel,
+                        const Output& output) noexcept {
+  const Result<Staging*> staging = Staging::Next(static_cast<size_t>(Staged::Bytes(count)));
+  if (!staging.ok()) return staging.status();
+  auto* const pieces = static_cast<Piece*>((*staging)->data());
+  const Staged staged{pieces, reinterpret_cast<int64_t*>(pieces + count)};
+  const int64_t values = *output.shape.NumElements();
+  if (Status s = Describe(count, write, parallel, values, staged); !s.ok()) return s;
+
+  Result<Tensor> joined = AllocateOutput(call, output.index, output.dtype, output.shape);
+  if (!joined.ok() || joined->bytes() == 0) return joined;
   Result<Scratch<Piece>> list = Scratch<Piece>::Make(call.ctx, count + 1);
   if (!list.ok()) return list.status();
-  const Status sent = Send(call, static_cast<size_t>(count + 1) * sizeof(Piece), list->data(), [&](void* staged) {
-    auto* const staged_pieces = static_cast<Piece*>(staged);
-    std::memcpy(staged_pieces, pieces.data(), pieces.size_bytes());
-    staged_pieces[count] = {nullptr, values};
-  });
-  if (!sent.ok()) return sent;
+  const Status received =
+      call.Launch(ReceiveKernel, Blocks(count + 1, kThreads), kThreads, staged, count, values, list->data());
+  if (!received.ok()) return received;
+  if (Status s = (*staging)->Release(call.stream); !s.ok()) return s;
+  const auto value_bytes = static_cast<int64_t>(DTypeSize(output.dtype));
   const int64_t total = values * value_bytes;
-  return call.Launch(JoinKernel, Blocks(total, kBlockBytes), kThreads, Pieces{list->data(), count, value_bytes}, total,
-                     to.As<char>());
+  const Status copied = call.Launch(JoinKernel, Blocks(total, kBlockBytes), kThreads,
+                                    Pieces{list->data(), count, value_bytes}, total, joined->As<char>());
+  if (!copied.ok()) return copied;
+  return joined;
 }
 
-Result<Tensor> Join(std::span<const Piece> pieces, int index, DType dtype, const Shape& shape,
+// Needs no description.
+Result<Tensor> CopyOne(const Call& call, const void* from, const Output& output) noexcept {
+  Result<Tensor> copy = AllocateOutput(call, output.index, output.dtype, output.shape);
+  if (!copy.ok() || copy->bytes() == 0) return copy;
+  if (from == nullptr) {
+    if (Status s = call.Fill(copy->data(), 0, copy->bytes()); !s.ok()) return s;
+    return copy;
+  }
+  const cudaError_t error = cudaMemcpyAsync(copy->data(), from, copy->bytes(), cudaMemcpyDeviceToDevice, call.stream);
+  if (Status s = ToStatus(error, "a tensor could not be copied"); !s.ok()) return s;
+  return copy;
+}
+
+Result<Tensor> Join(int64_t count, PieceWriter write, Parallel& parallel, int index, DType dtype, const Shape& shape,
                     const Context& ctx) noexcept {
   const Result<Call> call = Call::Begin(ctx);
   if (!call.ok()) return call.status();
-  Result<Tensor> joined = AllocateOutput(*call, index, dtype, shape);
-  if (!joined.ok() || joined->bytes() == 0) return joined;
-  const Status copied = pieces.size() == 1 ? CopyOne(*call, pieces[0].data, joined->data(), joined->bytes())
-                                           : CopyMany(*call, pieces, *joined);
-  if (!copied.ok()) return copied;
-  return joined;
+  const Output output{index, dtype, shape};
+  if (count > 1) return JoinMany(*call, count, write, parallel, output);
+  Piece one{};
+  if (write(0, count, &one) != shape.NumElements()) return DoNotFill();
+  return CopyOne(*call, one.data, output);
 }
 
 }  // namespace

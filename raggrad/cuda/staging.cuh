@@ -5,8 +5,9 @@
 
 namespace raggrad::cuda {
 
-// Pinned memory of this thread. There are a few buffers that are used in turn, so that a call only waits if the copy of
-// several calls before it has not been made; they grow to what the largest call needed, and go with the thread.
+// Pinned memory of this thread. There are a few buffers that are used in turn, so that a call only waits if what
+// several calls before it left there has not been read; they grow to what the largest call needed, and go with the
+// thread.
 class Staging {
  public:
   // A buffer that nothing reads any more.
@@ -29,16 +30,5 @@ class Staging {
   cudaEvent_t free_ = nullptr;  // of device_
   int device_ = -1;
 };
-
-// Copies `bytes` bytes, which write(void*) makes in host memory, to the device.
-template <class F>
-Status Send(const Call& call, size_t bytes, void* device, const F& write) noexcept {
-  const Result<Staging*> staging = Staging::Next(bytes);
-  if (!staging.ok()) return staging.status();
-  write((*staging)->data());
-  const cudaError_t error = cudaMemcpyAsync(device, (*staging)->data(), bytes, cudaMemcpyHostToDevice, call.stream);
-  if (Status s = ToStatus(error, "a description could not be sent"); !s.ok()) return s;
-  return (*staging)->Release(call.stream);
-}
 
 }  // namespace raggrad::cuda

@@ -74,7 +74,7 @@ Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<cons
   const TensorView& first = pieces[0].view;
   const Shape shape = Shape::WithDim0(rows, first.shape.tail());
   return WithKernels<BatchedCopy>(
-      op, [&](const BatchedCopy& kernels) { return kernels.join(list, 0, first.dtype, shape, ctx); });
+      op, [&](const BatchedCopy& kernels) { return cuda::JoinListed(kernels, list, 0, first.dtype, shape, ctx); });
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept {
   if (joined.device == Device::kCuda) {
     return ::raggrad::cuda::WithKernels<::raggrad::cuda::BatchedCopy>(
         joined.op, [&](const ::raggrad::cuda::BatchedCopy& kernels) {
-          return kernels.join(joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
+          return ::raggrad::cuda::JoinListed(kernels, joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
         });
   }
   return joined.dtype == DType::kString ? JoinStrings(joined, ctx) : JoinNumbers(joined, ctx);

@@ -25,8 +25,8 @@ struct Problem {
 };
 
 // How many values element i has or, if it is missing, stands for. `rows` is row_splits[i + 1] - row_splits[i], nothing
-// if row_splits has no such entries; it only matters to missing elements. To be called after the numbers in row_splits
-// have been checked: that is TensorFlow's order.
+// if row_splits has no such entries; it only matters to missing elements. Faults of the numbers in row_splits go before
+// those of elements: that is TensorFlow's order.
 Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept;
 
 // The shape of the result, given the sum of all counts (nothing if it exceeds 2^63 - 1), or the error that the sum is

@@ -8,6 +8,7 @@
 
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/ragged_variant/test_ragged.h"
+#include "raggrad/testing/always_the_same.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/on_device.h"
 
@@ -15,6 +16,7 @@ namespace raggrad::ragged_variant {
 namespace {
 
 using testing::Array;
+using testing::ExpectSameStatus;
 using testing::GpuTest;
 using testing::OnDevice;
 
@@ -82,12 +84,6 @@ void ExpectSameRagged(const RaggedView& got, const RaggedView& want) {
   testing::ExpectSame(got.values, want.values);
 }
 
-template <class T>
-void ExpectSameStatus(const Result<T>& got, const Result<T>& want) {
-  EXPECT_EQ(got.status().code(), want.status().code());
-  EXPECT_EQ(got.status().message(), want.status().message());
-}
-
 using RaggedGradientCudaTest = GpuTest;
 
 struct GradientOperands {
@@ -137,7 +133,7 @@ TEST_F(RaggedGradientCudaTest, JoinsPiecesOfEveryTypeAndAlignment) {
 
 TEST_F(RaggedGradientCudaTest, ManyPiecesAndHugeOnes) {
   GradientOperands(DType::kFloat32, 3'000, 39, {64}).ExpectCpusAnswer(DType::kFloat32);
-  GradientOperands(DType::kUInt8, 5'000, 2, {}).ExpectCpusAnswer(DType::kUInt8);
+  GradientOperands(DType::kUInt8, 10'000, 2, {}).ExpectCpusAnswer(DType::kUInt8);
   GradientOperands(DType::kHalf, 3, 300'000, {3}).ExpectCpusAnswer(DType::kHalf);
   GradientOperands(DType::kFloat32, 5'000, 0, {4}).ExpectCpusAnswer(DType::kFloat32);
 }
@@ -175,9 +171,61 @@ TEST_F(RaggedGradientCudaTest, ErrorsAreThoseOfTheCpu) {
   expect({0, 2, 5, 6}, Array<int32_t>({}));
 }
 
-TEST_F(RaggedGradientCudaTest, ManyStreamsOfDescriptions) {  // the pinned buffers are used again and again
-  GradientOperands operands(DType::kInt32, 500, 20, {3});
-  for (int i = 0; i < 10; ++i) operands.ExpectCpusAnswer(DType::kInt32);
+TEST_F(RaggedGradientCudaTest, FaultsFarBehind) {  // of elements that several threads look at
+  constexpr int64_t kElements = 9'000;
+  const std::vector<float> numbers(2 * kElements, 1.0F);
+  const TensorView host_numbers = TensorView::Vector<float>(numbers);
+  const OnDevice device_numbers(host_numbers);
+  std::vector<int64_t> splits{0};
+  for (int64_t i = 0; i < kElements; ++i) splits.push_back(splits.back() + 2);
+  const Array<int32_t> shape({2 * kElements});
+  const auto with_faults = [&](const TensorView& values, const std::vector<int64_t>& negative_shapes, int64_t missing) {
+    std::vector<std::optional<RaggedView>> elements;
+    for (int64_t i = 0; i < kElements; ++i) {
+      TensorView piece = values;
+      piece.data = values.As<float>() + 2 * i;
+      piece.shape = Shape{2};
+      elements.emplace_back(RaggedView{{}, piece});
+    }
+    for (const int64_t i : negative_shapes) elements[static_cast<size_t>(i)]->values.shape = Shape{-1, -2};
+    if (missing >= 0) elements[static_cast<size_t>(missing)].reset();
+    return elements;
+  };
+  const auto expect = [&](const std::vector<int64_t>& negative_shapes, int64_t missing,
+                          const std::vector<int64_t>& row_splits) {
+    const auto device = with_faults(device_numbers, negative_shapes, missing);
+    const auto host = with_faults(host_numbers, negative_shapes, missing);
+    const auto call = [&](const auto& elements) {
+      return RaggedTensorToVariantGradient({Shape{kElements}, elements}, TensorView::Vector<int64_t>(row_splits), shape,
+                                           DType::kFloat32);
+    };
+    const auto got = call(device), want = call(host);
+    ExpectSameStatus(got, want);
+    if (want.ok()) testing::ExpectSame(got, want);
+  };
+  expect({}, -1, splits);
+  expect({}, 7'777, splits);
+  expect({8'999}, -1, splits);
+  expect({8'000, 5'000, 8'999}, 10, splits);
+  std::vector<int64_t> longer = splits;  // by what is missing: too many values, and only then a fault
+  for (size_t i = 11; i < longer.size(); ++i) longer[i] += 5;
+  expect({}, 10, longer);
+  expect({8'000}, 10, longer);
+  longer[8'500] = 0;
+  expect({8'000}, 10, longer);
+  longer = splits;
+  longer[11] = INT64_MIN;
+  longer[10] = INT64_MAX;
+  expect({}, 10, longer);
+}
+
+TEST_F(RaggedGradientCudaTest, AlwaysTheSame) {  // the pinned buffers are used again and again, by two threads
+  const GradientOperands operands(DType::kInt32, 5'000, 5, {3});
+  const Tensor splits = SplitsTensor(DType::kInt64, operands.splits);
+  testing::ExpectAlwaysTheSame([&](const Context& ctx) {
+    return RaggedTensorToVariantGradient(operands.variant.device(), splits.view(),
+                                         TensorView::Vector<int32_t>(operands.shape), DType::kInt32, ctx);
+  });
 }
 
 using RaggedVariantCudaTest = GpuTest;

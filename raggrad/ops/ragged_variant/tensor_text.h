@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/sum_type.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/cpu/convert.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
@@ -47,7 +48,7 @@ template <class T>
 void AppendElement(std::string& text, const T& element) {
   if constexpr (std::is_same_v<T, String>) {
     if (element.data != nullptr) text.append(element.data, element.size);
-  } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  } else if constexpr (kIsShortFloat<T>) {
     AppendNumber(text, raggrad::cpu::BaselineConvert::Widen(element));
   } else if constexpr (std::is_floating_point_v<T>) {
     AppendNumber(text, element);
