@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +84,34 @@ def restore_threads() -> Iterator[None]:
 def restore_memory_limit() -> Iterator[None]:
     yield
     raggrad.set_memory_limit(None)
+
+
+@contextmanager
+def no_switching() -> Iterator[None]:
+    """Inside, a thread runs only if another one lets it: the interpreter does not switch by itself."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def lets_others_run(call: Callable[[], Any], times: int) -> bool:
+    """Whether the main thread gets to run during one of so many calls that another thread makes."""
+    seen_by_main = threading.Event()
+    overlapped = []
+
+    def work() -> None:
+        for _ in range(times):
+            call()
+            if seen_by_main.is_set():
+                overlapped.append(True)
+                return
+
+    with no_switching():
+        worker = threading.Thread(target=work)
+        worker.start()
+        seen_by_main.set()
+        worker.join()
+    return bool(overlapped)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import lets_others_run, no_switching
 from raggrad import _core, errors
 from raggrad.batching import Cancellation, Limits, Runtime
 from test_batching import NO_INDEX, batch_arguments, bring, index_of, own
@@ -298,40 +299,22 @@ def test_closing(runtime: Runtime) -> None:
 
 
 def test_the_gil_is_released_while_a_call_waits(runtime: Runtime) -> None:
-    """With so long a switch interval, nobody else would run."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000.0)
-    try:
+    with no_switching():
         thread = threading.Thread(target=lambda: bring(runtime, 2, GRAD))
         thread.start()
         assert runtime.unbatch_grad(**owner_arguments(timeout_micros=60_000_000)).shape == (2, 2)
         thread.join()
-    finally:
-        sys.setswitchinterval(before)
 
 
 def test_the_gil_is_released_while_much_is_copied(runtime: Runtime) -> None:
     large = np.ones((1 << 22, 1), np.float32)
-    seen_by_main = threading.Event()
-    overlapped = []
+    keys = iter(range(200))
 
     def copy() -> None:
-        for key in range(200):
-            own(runtime, key, large, key)
-            if seen_by_main.is_set():
-                overlapped.append(True)
-                return
+        key = next(keys)
+        own(runtime, key, large, key)
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000.0)
-    try:
-        worker = threading.Thread(target=copy)
-        worker.start()
-        seen_by_main.set()
-        worker.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert overlapped
+    assert lets_others_run(copy, 200)
 
 
 class Array(np.ndarray):

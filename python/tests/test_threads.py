@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import raggrad
-from conftest import same_bits
+from conftest import lets_others_run, same_bits
 from raggrad import raw_ops
 
 
@@ -61,29 +61,9 @@ def test_results_do_not_depend_on_the_number_of_threads(restore_threads: None) -
 
 
 def test_the_gil_is_released(restore_threads: None) -> None:
-    """With so long a switch interval, the main thread gets to run during the other one's calls only if they let it."""
     call = large_call(1_000_000)
     raggrad.set_num_threads(1)
-    seen_by_main = threading.Event()
-    overlapped = []
-
-    def compute() -> None:
-        for _ in range(100):
-            raw_ops.SparseSegmentMeanGradV2(**call)
-            if seen_by_main.is_set():
-                overlapped.append(True)
-                return
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000.0)
-    try:
-        worker = threading.Thread(target=compute)
-        worker.start()
-        seen_by_main.set()
-        worker.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert overlapped
+    assert lets_others_run(lambda: raw_ops.SparseSegmentMeanGradV2(**call), 100)
 
 
 def test_calls_at_the_same_time_while_the_pool_changes(restore_threads: None) -> None:

@@ -1,29 +1,25 @@
 // Random interleavings of Batch calls, good and bad, cancellations, deadlines and closes, against a serial model: after
 // every step the same calls have ended, with the same results.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
-#include <optional>
+#include <numeric>
 
-#include "raggrad/ops/batching/test_calls.h"
-#include "raggrad/ops/batching/test_random.h"
-#include "raggrad/testing/counting_allocator.h"
-#include "raggrad/testing/status_matchers.h"
+#include "raggrad/ops/batching/model_round.h"
 
 namespace raggrad::testing {
 namespace {
 
-constexpr int64_t kStepsPerRound = 1000;
 constexpr int64_t kMaxBatchSize = 6;
 constexpr int64_t kTimeoutMicros = 2'000'000'000;  // half an hour: not in this test
 
 struct Operands {
   std::vector<Tensor> tensors;
   std::string queue;
-  Waiting waiting = {};
+  Waiting waits = {};
 
+  Waiting& waiting() { return waits; }
   int64_t rows() const { return tensors[0].shape()[0]; }
   BatchCall call() const {
     BatchCall call{.resource = {"", "b"},
@@ -32,7 +28,7 @@ struct Operands {
                    .batch_timeout_micros = kTimeoutMicros,
                    .allowed_batch_sizes = {2, 5, kMaxBatchSize},
                    .batching_queue = queue,
-                   .waiting = waiting};
+                   .waiting = waits};
     for (const Tensor& tensor : tensors) call.in_tensors.push_back({tensor.view()});
     return call;
   }
@@ -116,36 +112,8 @@ class Model {
   std::map<std::string, std::vector<Task>> open_;
 };
 
-class Round {
- public:
-  explicit Round(uint64_t seed) : random_(seed) { context_.allocator = &allocator_; }
-
-  void Play() {
-    {
-      BatchingRuntime runtime(context_);
-      runtime_ = &runtime;
-      for (int64_t step = 0; step < kStepsPerRound && !::testing::Test::HasFailure(); ++step) {
-        SCOPED_TRACE("step " + std::to_string(step));
-        const int64_t kind = random_.Below(100);
-        if (kind < 85) {
-          Call();
-        } else if (kind < 98) {
-          Cancel();
-        } else if (kind < 99) {
-          ExpectStatistics();
-        } else {
-          static_cast<void>(runtime.Close(ResourceKind::kBatch, {"", "b"}));
-          ExpectEnds(model_.Close());
-        }
-      }
-      runtime.CloseAll();
-      ExpectEnds(model_.Close());
-    }
-    log_ = std::make_unique<CallLog<BatchOutput>>();
-  }
-
- private:
-  bool OneIn(int64_t n) { return random_.Below(n) == 0; }
+class Round final : public ModelRound<Model, Operands, BatchOutput> {
+  using ModelRound::ModelRound;
 
   Operands RandomOperands() {
     const int64_t rows = OneIn(30) ? random_.Below(9) : 1 + random_.Below(3);
@@ -161,39 +129,19 @@ class Round {
     return operands;
   }
 
-  void Call() {
-    const auto number = static_cast<int>(made_.size());
-    Operands& operands = made_.emplace_back(RandomOperands());
-    if (!OneIn(4)) operands.waiting.cancellation.emplace();
-    const bool cancelled = operands.waiting.cancellation && OneIn(30);
-    if (cancelled) operands.waiting.cancellation->Cancel();
-    const bool no_time = !cancelled && OneIn(20);
-    if (no_time) operands.waiting.timeout = WaitTime(0);
-    std::vector<End> ends = model_.Call(number, operands, cancelled);
-    const bool waits = std::ranges::find(ends, number, &End::call) == ends.end();
-    if (!waits && OneIn(2)) {
-      log_->Record(number)(runtime_->Batch(operands.call()));
-    } else {
-      runtime_->BatchAsync(operands.call(), log_->Record(number));
-    }
-    if (waits && no_time) {
-      ASSERT_NE(log_->Await(number), nullptr);
-      for (const End& end : model_.EndWait(number, Code::kDeadlineExceeded)) ends.push_back(end);
-    }
-    ExpectEnds(ends);
+  void Call() override {
+    const Operands& operands = Make(RandomOperands());
+    Run(
+        model_.Call(next() - 1, operands, cancelled()), [&] { return runtime_->Batch(operands.call()); },
+        [&](auto completion) { runtime_->BatchAsync(operands.call(), std::move(completion)); });
   }
 
-  void Cancel() {
-    if (made_.empty()) return;
-    const int64_t recent = std::min<int64_t>(static_cast<int64_t>(made_.size()), 6);
-    const auto number = static_cast<int>(static_cast<int64_t>(made_.size()) - 1 - random_.Below(recent));
-    const auto& token = made_[static_cast<size_t>(number)].waiting.cancellation;
-    if (!token) return;
-    token->Cancel();
-    ExpectEnds(model_.EndWait(number, Code::kCancelled));
+  void Close() override {
+    static_cast<void>(runtime_->Close(ResourceKind::kBatch, {"", "b"}));
+    ExpectEnds(model_.Close());
   }
 
-  void ExpectStatistics() {
+  void ExpectStatistics() override {
     const auto got = runtime_->Statistics(ResourceKind::kBatch, {"", "b"});
     if (!got.ok()) return;
     EXPECT_EQ(got->calls, got->succeeded + got->failed + got->waiters);
@@ -201,25 +149,7 @@ class Round {
     EXPECT_EQ(got->pieces, model_.waiting());
   }
 
-  const Operands& OperandsOf(int call) const { return made_[static_cast<size_t>(call)]; }
-  const BatchOutput& OutputOf(int call) const { return **log_->Find(call); }
-
-  void ExpectEnds(const std::vector<End>& ends) {
-    std::vector<int> expected;
-    for (const End& end : ends) {
-      expected.push_back(end.call);
-      const Result<BatchOutput>* const result = log_->Find(end.call);
-      ASSERT_NE(result, nullptr) << "call " << end.call << " still waits";
-      ASSERT_THAT(*result, StatusIs(end.code, ::testing::_)) << "call " << end.call;
-    }
-    EXPECT_THAT(log_->TakeNew(), ::testing::UnorderedElementsAreArray(expected));
-    for (const End& end : ends) {
-      if (end.code == Code::kOk) ExpectOutput(end);
-    }
-  }
-
-  void ExpectOutput(const End& end) {
-    const BatchOutput& output = OutputOf(end.call);
+  void ExpectOutput(const End& end, const BatchOutput& output) override {
     if (end.batch.empty()) {  // no rows: everything has shape [0]
       EXPECT_EQ(output.id.shape(), Shape{0});
       EXPECT_EQ(output.batch_index.shape(), Shape{0});
@@ -229,8 +159,8 @@ class Round {
     std::vector<int64_t> index;
     int64_t rows = 0;
     for (const int call : owner ? end.batch : std::vector<int>()) {
-      index.insert(index.end(), {*OutputOf(call).id.As<int64_t>(), rows, rows + OperandsOf(call).rows()});
-      rows += OperandsOf(call).rows();
+      index.insert(index.end(), {*(*Find(call))->id.As<int64_t>(), rows, rows + made(call).rows()});
+      rows += made(call).rows();
     }
     EXPECT_EQ(
         Difference(output.batch_index.view(), TensorOf(index, Shape{static_cast<int64_t>(index.size() / 3), 3}).view()),
@@ -239,33 +169,19 @@ class Round {
     for (size_t t = 0; t < output.batched_tensors.size(); ++t) {
       std::vector<TensorView> pieces;
       for (const int call : owner ? end.batch : std::vector<int>()) {
-        pieces.push_back(OperandsOf(call).tensors[t].view());
+        pieces.push_back(made(call).tensors[t].view());
       }
       for (int64_t i = rows; owner && i < padded; ++i) {
-        pieces.push_back(OperandsOf(end.batch[0]).tensors[t].view());
+        pieces.push_back(made(end.batch[0]).tensors[t].view());
         pieces.back().shape = Shape::WithDim0(1, pieces.back().shape.tail());
       }
-      const Tensor joined = JoinedByHand(OperandsOf(end.call).tensors[t].view(), pieces);
+      const Tensor joined = JoinedByHand(made(end.call).tensors[t].view(), pieces);
       EXPECT_EQ(Difference(output.batched_tensors[t].view(), joined.view()), "");
     }
   }
-
-  Generator random_;
-  CountingAllocator allocator_;
-  Context context_;
-  BatchingRuntime* runtime_ = nullptr;
-  Model model_;
-  std::deque<Operands> made_;
-  std::unique_ptr<CallLog<BatchOutput>> log_ = std::make_unique<CallLog<BatchOutput>>();
 };
 
-TEST(BatchModelTest, EveryStepAgrees) {
-  const uint64_t seed = TestSeed();
-  for (int64_t steps = 0; steps < ModelSteps() && !HasFailure(); steps += kStepsPerRound) {
-    SCOPED_TRACE("round " + std::to_string(steps / kStepsPerRound));
-    Round(seed + static_cast<uint64_t>(steps)).Play();
-  }
-}
+TEST(BatchModelTest, EveryStepAgrees) { PlayRounds<Round>(); }
 
 }  // namespace
 }  // namespace raggrad::testing

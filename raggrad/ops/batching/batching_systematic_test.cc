@@ -276,9 +276,9 @@ void PlayUnbatch(BatchingRuntime& runtime, const std::vector<int>& order, int ow
       index.insert(index.end(), {operands.keys[i], 0, operands.rows[i]});
     operands.index = TensorOf(index, Shape{static_cast<int64_t>(operands.keys.size()), 3});
     const Cancellation token;
-    operands.waiting.cancellation = token;
+    operands.waiting().cancellation = token;
     const bool no_time = here && fault == UnbatchFault::kDeadline;
-    if (no_time) operands.waiting.timeout = WaitTime(0);
+    if (no_time) operands.waiting().timeout = WaitTime(0);
     made.push_back(std::move(operands));
     UnbatchEnds ends = model.Call(number, made.back(), false);
     runtime.UnbatchAsync(made.back().call(), log.Record(number));

@@ -19,11 +19,12 @@ struct UnbatchOperands {
   Tensor index;
   std::vector<int64_t> keys;
   std::vector<int64_t> rows;  // of each key
-  Waiting waiting = {};
+  Waiting waits = {};
   int64_t timeout_micros = 2'000'000'000;  // half an hour: not in a test
 
+  Waiting& waiting() { return waits; }
   UnbatchCall call() const {
-    return {{"", "u"}, batch.view(), index.view(), TensorView::Scalar(id), timeout_micros, waiting};
+    return {{"", "u"}, batch.view(), index.view(), TensorView::Scalar(id), timeout_micros, waits};
   }
 };
 
