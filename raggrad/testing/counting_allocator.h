@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "raggrad/core/allocator.h"
 #include "raggrad/core/context.h"
@@ -14,8 +15,9 @@ namespace raggrad::testing {
 
 class CountingAllocator final : public Allocator {
  public:
-  // Fails at the n-th request, counted from 0; never if negative.
-  explicit CountingAllocator(int64_t fail_at = -1) noexcept : fail_at_(fail_at) {}
+  // Fails at the n-th request, counted from 0; never if negative. Memory comes from `source`.
+  explicit CountingAllocator(int64_t fail_at = -1, Allocator& source = DefaultAllocator()) noexcept
+      : fail_at_(fail_at), source_(source) {}
   ~CountingAllocator() override { EXPECT_EQ(live_, 0U) << "bytes were not given back"; }
 
   void* Allocate(size_t bytes) noexcept override {
@@ -23,11 +25,11 @@ class CountingAllocator final : public Allocator {
     const size_t live = live_ += bytes;
     for (size_t peak = peak_; live > peak && !peak_.compare_exchange_weak(peak, live);) {
     }
-    return DefaultAllocator().Allocate(bytes);
+    return source_.Allocate(bytes);
   }
   void Deallocate(void* pointer, size_t bytes) noexcept override {
     live_ -= bytes;
-    DefaultAllocator().Deallocate(pointer, bytes);
+    source_.Deallocate(pointer, bytes);
   }
 
   int64_t requests() const noexcept { return requests_; }
@@ -36,6 +38,7 @@ class CountingAllocator final : public Allocator {
 
  private:
   const int64_t fail_at_;
+  Allocator& source_;
   std::atomic<int64_t> requests_{0};
   std::atomic<size_t> live_{0};
   std::atomic<size_t> peak_{0};
@@ -44,10 +47,10 @@ class CountingAllocator final : public Allocator {
 // Runs `call(const Context&) -> Status` with an allocator that fails at request 0, 1, 2, ... until it succeeds: every
 // failure must be RESOURCE_EXHAUSTED and give all memory back.
 template <class F>
-void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call) {
+void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call, Allocator& source = DefaultAllocator()) {
   for (int64_t fail_at = 0;; ++fail_at) {
     SCOPED_TRACE("request " + std::to_string(fail_at) + " fails");
-    CountingAllocator allocator(fail_at);
+    CountingAllocator allocator(fail_at, source);
     ctx.allocator = &allocator;
     const Status status = call(static_cast<const Context&>(ctx));
     if (allocator.requests() <= fail_at) {

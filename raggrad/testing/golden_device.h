@@ -2,17 +2,20 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <string_view>
 
 #include "raggrad/core/allocator.h"
 #include "raggrad/testing/golden.h"
 
 namespace raggrad::testing {
 
-// Inputs and attributes of a case, with the inputs in device memory except for those that operators always take from
-// host memory: numbers that decide about shapes, and the splits of ragged elements. Nothing if there is an input that
-// device memory cannot hold, such as strings.
-std::optional<GoldenCase> CopyToDevice(const GoldenCase& golden);
+// Why a case cannot be run with its operands in device memory; "" if it can.
+std::string_view WhyNotOnDevice(const GoldenCase& golden);
+
+// Inputs and attributes of such a case, with the inputs in device memory except for those that operators always take
+// from host memory: numbers that decide about shapes, and the splits of ragged elements. This and WithHostCopy throw
+// GoldenError if a copy cannot be made.
+GoldenCase CopyToDevice(const GoldenCase& golden);
 
 // f(output), if need be with a copy in host memory.
 void WithHostCopy(const GoldenView& output, const std::function<void(const GoldenView&)>& f);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <map>
 
 #include "raggrad/cuda/cuda.h"
 #include "raggrad/testing/golden_device.h"
@@ -79,10 +80,7 @@ void RunOnCpu(const GoldenCase& golden, GoldenOperator call) {
   });
 }
 
-// Whether the case can be run there.
-bool RunOnGpu(const GoldenCase& golden, GoldenOperator call) {
-  const std::optional<GoldenCase> on_device = CopyToDevice(golden);
-  if (!on_device) return false;
+void RunOnGpu(const GoldenCase& golden, GoldenOperator call) {
   class HostCopies final : public GoldenOutputs {
    public:
     explicit HostCopies(GoldenOutputs& outputs) : outputs_(outputs) {}
@@ -99,8 +97,7 @@ bool RunOnGpu(const GoldenCase& golden, GoldenOperator call) {
   ctx.accumulation = Accumulation::kSequential;
   ExpectedOutputs expected(golden);
   HostCopies outputs(expected);
-  RunCase(golden, *on_device, call, ctx, outputs);
-  return true;
+  RunCase(golden, CopyToDevice(golden), call, ctx, outputs);
 }
 
 bool OnGpu() {
@@ -108,7 +105,42 @@ bool OnGpu() {
   return device != nullptr && std::string_view(device) == "cuda";
 }
 
-class Golden : public ::testing::TestWithParam<std::filesystem::path> {};
+// How many cases ran, and how many did not for which reason.
+struct Tally {
+  size_t ran = 0;
+  std::map<std::string, size_t, std::less<>> not_run;
+
+  void Add(const Tally& other) {
+    ran += other.ran;
+    for (const auto& [reason, count] : other.not_run) not_run[reason] += count;
+  }
+  std::string Text() const {
+    std::string text = std::to_string(ran) + (OnGpu() ? " cases on the GPU" : " cases");
+    for (const auto& [reason, count] : not_run) text += "; not " + std::to_string(count) + ": " + reason;
+    return text;
+  }
+};
+
+class Golden : public ::testing::TestWithParam<std::filesystem::path> {
+ public:
+  static void TearDownTestSuite() { std::cout << "[   RAN    ] in all files " << total_.Text() << std::endl; }
+
+ protected:
+  // Why the case cannot be run, or "" if it was.
+  static std::string Run(const GoldenCase& golden) {
+    const GoldenOperator call = FindGoldenOperator(golden.op);
+    if (!call) return "this version does not have " + golden.op;
+    if (!OnGpu()) {
+      RunOnCpu(golden, call);
+      return "";
+    }
+    const std::string_view why_not = WhyNotOnDevice(golden);
+    if (why_not.empty()) RunOnGpu(golden, call);
+    return std::string(why_not);
+  }
+
+  inline static Tally total_;
+};
 
 TEST_P(Golden, AllCasesAgree) {
   if (OnGpu()) {
@@ -121,24 +153,15 @@ TEST_P(Golden, AllCasesAgree) {
     FAIL() << error.what();
   }
   ASSERT_FALSE(cases.empty()) << GetParam() << " has no cases";
-  size_t not_run = 0, not_on_gpu = 0;
+  Tally tally;
   for (const GoldenCase& golden : cases) {
     SCOPED_TRACE(golden.place);
-    if (const GoldenOperator call = FindGoldenOperator(golden.op)) {
-      if (!OnGpu()) {
-        RunOnCpu(golden, call);
-      } else if (!RunOnGpu(golden, call)) {
-        ++not_on_gpu;
-      }
-    } else {
-      ++not_run;
-    }
+    const std::string why_not = Run(golden);
+    ++(why_not.empty() ? tally.ran : tally.not_run[why_not]);
   }
-  if (not_on_gpu > 0) std::cout << "[ NOT RUN  ] not on the GPU, which has no strings: " << not_on_gpu << " cases\n";
-  if (not_run == 0) return;
-  const std::string message = "not run: " + std::to_string(not_run) + " cases of operators this version does not have";
-  if (not_run == cases.size()) GTEST_SKIP() << message;
-  std::cout << "[ NOT RUN  ] " << message << "; run: " << cases.size() - not_run << "\n";
+  total_.Add(tally);
+  if (tally.ran == 0) GTEST_SKIP() << tally.Text();
+  if (!tally.not_run.empty()) std::cout << "[   RAN    ] " << tally.Text() << std::endl;
 }
 
 std::filesystem::path SharedGoldens() {

@@ -9,13 +9,14 @@
 
 #include <cmath>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/result.h"
+#include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/convert.h"
 #include "raggrad/cuda/cuda.h"
+#include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/owned.h"
 
 namespace raggrad::testing {
@@ -61,16 +62,40 @@ inline void ExpectSame(const TensorView& got, const TensorView& want, const Cont
   EXPECT_EQ(Difference(OnHost(got, ctx).view(), want), "");
 }
 
-// The same for what two calls gave: both a tensor, or both an error of one code and text.
-inline void ExpectSame(const Result<Tensor>& got, const Result<Tensor>& want, const Context& ctx = {}) {
-  if (got.ok() && want.ok()) return ExpectSame(got->view(), want->view(), ctx);
+// What two calls gave is a result, or an error of the same code and text. Whether it is a result.
+template <class T>
+bool ExpectSameStatus(const Result<T>& got, const Result<T>& want) {
   EXPECT_EQ(got.status().code(), want.status().code());
   EXPECT_EQ(got.status().message(), want.status().message());
+  return got.ok() && want.ok();
+}
+
+// The same tensor, or the same error.
+inline void ExpectSame(const Result<Tensor>& got, const Result<Tensor>& want) {
+  if (ExpectSameStatus(got, want)) ExpectSame(got->view(), want->view());
+}
+
+// The same for these tensors of a result:
+//   ExpectSame(got, want, &SparseSegmentGradV2Output::output, &SparseSegmentGradV2Output::sorted_unique_indices);
+template <class T, class... Fields>
+void ExpectSame(const Result<T>& got, const Result<T>& want, Tensor T::*first, Fields... others) {
+  if (!ExpectSameStatus(got, want)) return;
+  const auto expect = [&](Tensor T::*field) { ExpectSame(((*got).*field).view(), ((*want).*field).view()); };
+  expect(first);
+  (expect(others), ...);
+}
+
+// Calls call(ctx) -> Status with device memory that runs out at request 0, 1, 2, ... (counting_allocator.h).
+template <class F>
+void ExpectEveryDeviceAllocationFailureIsReported(const F& call) {
+  const Result<Allocator*> pool = CudaPool(nullptr);
+  ASSERT_TRUE(pool.ok()) << pool.status().message();
+  ExpectEveryAllocationFailureIsReported({}, call, **pool);
 }
 
 template <class T>
 double AsDouble(T value) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+  if constexpr (kIsShortFloat<T>) {
     return static_cast<double>(cpu::BaselineConvert::Widen(value));
   } else {
     return static_cast<double>(value);

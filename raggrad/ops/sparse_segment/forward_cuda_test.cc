@@ -10,6 +10,7 @@
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test_ids.h"
+#include "raggrad/testing/always_the_same.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
@@ -20,6 +21,8 @@ namespace {
 
 using ::raggrad::sparse_segment::Ids;
 using ::raggrad::testing::Array;
+using ::raggrad::testing::ExpectAlwaysTheSame;
+using ::raggrad::testing::ExpectEveryDeviceAllocationFailureIsReported;
 using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::GpuTest;
@@ -74,7 +77,7 @@ TYPED_TEST(SparseSegmentCudaTest, EveryLength) {
 TYPED_TEST(SparseSegmentCudaTest, EveryShape) {
   uint64_t seed = 10;
   for (const Shape& inner :
-       {Shape{}, Shape{3}, Shape{2, 5}, Shape{2, 0}, Shape{64}, Shape{129}, Shape{512}, Shape{3, 1000}}) {
+       {Shape{}, Shape{3}, Shape{2, 5}, Shape{2, 0}, Shape{64}, Shape{129}, Shape{512}, Shape{1023}, Shape{3, 1000}}) {
     for (const int64_t segments : {1, 9, 300}) {
       SCOPED_TRACE(std::to_string(segments) + " segments, inner rank " + std::to_string(inner.rank()));
       const std::vector<int64_t> lengths = Generator(++seed).RowLengths(segments, 5);
@@ -92,6 +95,20 @@ TYPED_TEST(SparseSegmentCudaTest, LongSegmentsAndLongGaps) {
   std::vector<int64_t> gaps(100'000, 0);
   for (const size_t segment : {70U, 50'000U, 50'001U, 99'998U}) gaps[segment] = 3;
   ExpectCpusAnswer<TypeParam>(6, gaps, 10, Shape{4}, 200'000);
+}
+
+TYPED_TEST(SparseSegmentCudaTest, AlwaysTheSame) {
+  Generator random(11);
+  std::vector<int64_t> lengths = random.RowLengths(3'000, 20);
+  lengths[1'000] = 30'007;
+  const Ids segment_ids = Generator::RowIds<int64_t>(lengths);
+  const Ids indices = random.ZipfIds<int64_t>(std::ssize(segment_ids.wide), 500);
+  const OnDevice data(Array<TypeParam>(random.Values<TypeParam>(500 * 33), Shape{500, 33}));
+  const OnDevice device_indices(indices.As(DType::kInt32)), device_segments(segment_ids.As(DType::kInt64));
+  ExpectAlwaysTheSame([&](const Context& ctx) { return SparseSegmentSum(data, device_indices, device_segments, ctx); });
+  if (!Contains(FloatTypes{}, kDTypeOf<TypeParam>)) return;
+  ExpectAlwaysTheSame(
+      [&](const Context& ctx) { return SparseSegmentMean(data, device_indices, device_segments, ctx); });
 }
 
 TYPED_TEST(SparseSegmentCudaTest, NothingToPool) {
@@ -136,6 +153,17 @@ TEST_F(SparseSegmentErrorsCudaTest, AreThoseOfTheCpu) {
   broken([](auto&, auto& segment_ids) { segment_ids[0] = -1; });
   broken([](auto&, auto& segment_ids) { segment_ids[kIds - 1] = -1; });
   broken([](auto&, auto& segment_ids) { segment_ids[kIds - 1] = 5'000; });
+}
+
+TEST_F(SparseSegmentErrorsCudaTest, EveryAllocationFailureIsReported) {
+  const OnDevice data(Array<BFloat16>(Generator(12).Values<BFloat16>(30), Shape{10, 3}));
+  const OnDevice indices(Array<int32_t>({0, 9, 3})), segment_ids(Array<int64_t>({1, 1, 700}));
+  const int32_t num_segments = 800;
+  ExpectEveryDeviceAllocationFailureIsReported(
+      [&](const Context& ctx) { return SparseSegmentMean(data, indices, segment_ids, ctx).status(); });
+  ExpectEveryDeviceAllocationFailureIsReported([&](const Context& ctx) {
+    return SparseSegmentMeanWithNumSegments(data, indices, segment_ids, TensorView::Scalar(num_segments), ctx).status();
+  });
 }
 
 TEST_F(SparseSegmentErrorsCudaTest, TooManyRows) {

@@ -1,0 +1,48 @@
+// CUDA streams for tests. Made by the driver, so that tests need no CUDA to be compiled.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "raggrad/core/context.h"
+#include "raggrad/testing/on_device.h"
+
+namespace raggrad::testing {
+
+// A function of the driver's, which must succeed.
+template <class... A>
+void CallDriver(const char* name, A... arguments) {
+  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  ASSERT_NE(driver, nullptr) << "no CUDA driver";
+  auto* const function = reinterpret_cast<int (*)(A...)>(dlsym(driver, name));
+  ASSERT_NE(function, nullptr) << name;
+  EXPECT_EQ(function(arguments...), 0) << name;
+}
+
+// Does not wait for the default stream, nor that for it.
+class CudaStream {
+ public:
+  CudaStream() {
+    const OnDevice binds_this_thread(TensorView::Scalar(kNumber));  // to the device; the driver alone does not
+    constexpr unsigned kNonBlocking = 1;
+    CallDriver("cuStreamCreate", &handle_, kNonBlocking);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  ~CudaStream() {
+    if (handle_ != nullptr) CallDriver("cuStreamDestroy_v2", handle_);
+  }
+
+  void* handle() const noexcept { return handle_; }
+  Context MakeContext() const noexcept {
+    Context ctx;
+    ctx.stream = handle_;
+    return ctx;
+  }
+
+ private:
+  static constexpr float kNumber = 0;
+  void* handle_ = nullptr;
+};
+
+}  // namespace raggrad::testing
