@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -120,7 +121,12 @@ uint64_t* PinnedWords() noexcept {
 }
 
 Result<Call> Call::Begin(const Context& ctx) noexcept {
-  Call call{ctx, static_cast<cudaStream_t>(ctx.stream)};
+  int device = 0, generation = 0;
+  if (Status s = ToStatus(cudaGetDevice(&device), "no device"); !s.ok()) return s;
+  const cudaError_t error = cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
+  if (Status s = ToStatus(error, "no device"); !s.ok()) return s;
+  constexpr int kHopper = 9;
+  Call call{ctx, static_cast<cudaStream_t>(ctx.stream), generation >= kHopper};
   if (Heaps::Known().Contain(ctx.allocator)) {
     const Result<Allocator*> pool = Pool(ctx.stream);
     if (!pool.ok()) return pool.status();
@@ -137,6 +143,25 @@ Status Call::ReadBack(const uint64_t* device, std::span<uint64_t> host) const no
   if (Status s = ToStatus(cudaStreamSynchronize(stream), "a kernel failed"); !s.ok()) return s;
   std::memcpy(host.data(), pinned, host.size_bytes());
   return {};
+}
+
+Status Call::Await(const uint64_t& word, uint64_t token) const noexcept {
+  constexpr int kLooks = 1000;  // some microseconds, between questions that take one each
+  constexpr int kQuestions = 100;
+  const auto is_there = [&] {
+    return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == token;
+  };
+  for (int question = 0; question < kQuestions; ++question) {
+    for (int look = 0; look < kLooks; ++look) {
+      if (is_there()) return {};
+    }
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaSuccess) break;
+    if (error != cudaErrorNotReady) return ToStatus(error, "a kernel failed");
+    cudaGetLastError();  // or the next launch would report it
+  }
+  if (Status s = ToStatus(cudaStreamSynchronize(stream), "a kernel failed"); !s.ok()) return s;
+  return is_there() ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
 }
 
 Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept {

@@ -33,6 +33,7 @@ inline unsigned Blocks(int64_t items, int64_t per_block) noexcept {
 struct Call {
   Context ctx;  // its allocator gives device memory
   cudaStream_t stream;
+  bool starts_early;  // the GPU can start a kernel before the one before it has ended
 
   static Result<Call> Begin(const Context& ctx) noexcept;
 
@@ -42,6 +43,31 @@ struct Call {
     return ToStatus(cudaGetLastError(), "a kernel could not be started");
   }
 
+  // The same with `shared` bytes of DynamicShared(), for a kernel that may be started before the one before it has
+  // ended, and waits for that by itself (AwaitKernelBefore). Saves 1 to 3 microseconds.
+  template <class... Parameters, class... Arguments>
+  Status LaunchEarly(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                     Arguments&&... arguments) const noexcept {
+    constexpr size_t kSharedWithoutAsking = 48 << 10;
+    if (shared > kSharedWithoutAsking) {
+      const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+      if (Status s = ToStatus(error, "not enough shared memory"); !s.ok()) return s;
+    }
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = starts_early ? 1 : 0;
+    const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+    return ToStatus(error, "a kernel could not be started");
+  }
+
   Status Fill(void* data, int byte, size_t bytes) const noexcept {
     if (bytes == 0) return {};
     return ToStatus(cudaMemsetAsync(data, byte, bytes, stream), "memory could not be set");
@@ -49,6 +75,10 @@ struct Call {
 
   // Copies words to the host and waits for the stream. At most kWords.
   Status ReadBack(const uint64_t* device, std::span<uint64_t> host) const noexcept;
+
+  // Waits until a kernel of the stream has written `token` to `word` in pinned memory. Faster than waiting for the
+  // stream; what the kernel wrote before can be read then.
+  Status Await(const uint64_t& word, uint64_t token) const noexcept;
 
   // Runs one of CUB's algorithms, which says how much working memory it needs when it is called without:
   //   call.RunCub([&](void* memory, size_t& bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, ...); });

@@ -18,6 +18,27 @@ __device__ inline unsigned Lane() { return threadIdx.x % kWarp; }
 // The number of this thread among all of a grid of one dimension.
 __device__ inline int64_t GlobalThread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
+// The shared memory that a kernel was launched with.
+template <class T>
+__device__ T* DynamicShared() {
+  extern __shared__ unsigned long long shared_memory[];
+  return reinterpret_cast<T*>(shared_memory);
+}
+
+// For kernels that are started early (Call::LaunchEarly), which only Hopper and later can do. The one before says from
+// when on the next may be started, as soon as all its blocks have said so; the next waits for its end before it touches
+// what it writes.
+__device__ inline void LetNextKernelStart() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+__device__ inline void AwaitKernelBefore() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
 // As the CPU's kernels, those that only move elements know nothing of them but their size. 16 bytes need not be
 // aligned to more than 8.
 struct TwoWords {

@@ -62,19 +62,20 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     const int64_t i = first + k * kThreads;
-    places[k] = i < n ? static_cast<uint64_t>(LoadOnce(map + i)) : kNowhere;
+    places[k] = i < n ? static_cast<uint64_t>(map[i]) : kNowhere;
   }
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
-    if (places[k] >= n_full) {
-      if (const int64_t i = first + k * kThreads; i < n) ::raggrad::cuda::AtomicMin(first_bad, i);
-      places[k] = kNowhere;
-    } else {
-      values[k] = LoadOnce(grad + places[k]);
-    }
+    if (places[k] < n_full) continue;
+    if (const int64_t i = first + k * kThreads; i < n) ::raggrad::cuda::AtomicMin(first_bad, i);
+    places[k] = kNowhere;
   }
 #pragma unroll
-  for (int k = 0; k < kPerThread; ++k) Mark(named, places[k]);  // while the values are on their way
+  for (int k = 0; k < kPerThread; ++k) Mark(named, places[k]);
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    if (places[k] != kNowhere) values[k] = LoadOnce(grad + places[k]);
+  }
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     if (places[k] != kNowhere) StoreOnce(d_values + first + k * kThreads, values[k]);

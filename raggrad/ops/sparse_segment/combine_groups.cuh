@@ -13,18 +13,19 @@ template <class T>
 __device__ int64_t GroupsAfter(const SumJob<T>& job, int64_t group, int64_t groups) {
   if (group + 1 >= groups) return 0;
   const int64_t next = (group + 1) * kGroup;
-  const uint32_t row = job.rows[next - 1];
-  const bool began_before = group > 0 && job.rows[group * kGroup - 1] == row;
-  if (began_before || job.rows[next] != row) return 0;
-  // The first contribution of group `in` is of this row, that of group `out` is not, or there is no such group.
+  const uint32_t row = job.contributions[next - 1].row;
+  const bool began_before = group > 0 && job.contributions[group * kGroup - 1].row == row;
+  if (began_before || job.contributions[next].row != row) return 0;
+  // The first contribution of group `in` is of this row, that of group `out` is not, or there is no such group. The
+  // next groups are asked first: few rows go further.
   int64_t in = group + 1;
   int64_t out = groups;
-  while (out - in > 1) {
-    const int64_t step = (out - in + 31) / 32;
+  for (int64_t step = 1; out - in > 1; step = (out - in + 31) / 32) {
     const int64_t probe = in + step * (static_cast<int64_t>(threadIdx.x) + 1);
-    const bool same = probe < out && job.rows[probe * kGroup] == row;
-    in += step * __popc(__ballot_sync(~0U, same));
-    out = out < in + step ? out : in + step;
+    const bool same = probe < out && job.contributions[probe * kGroup].row == row;
+    const uint32_t all_same = __ballot_sync(~0U, same);
+    in += step * __popc(all_same);
+    if (all_same != ~0U) out = min(out, in + step);
   }
   return in - group;
 }
@@ -61,14 +62,15 @@ __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t
   const bool has_column = column < job.width;
   const auto finish_row = [&](int64_t group, A sum) {
     const A sums[1] = {sum};
-    job.sink.template Take<1, kUpdate>(job.rows_before[group + 1] - 1, job.rows[(group + 1) * kGroup - 1], column,
-                                       job.width, sums);
+    job.sink.template Take<1, kUpdate>(job.rows_before[group + 1] - 1, job.contributions[(group + 1) * kGroup - 1].row,
+                                       column, job.width, sums);
   };
 
   if (threadIdx.x == 0 && threadIdx.y == 0) long_count = 0;
   __syncthreads();
   const int64_t group = int64_t{blockIdx.x} * kParts + threadIdx.y;
   const int64_t count = GroupsAfter(job, group, groups);
+  ::raggrad::cuda::AwaitKernelBefore();  // for carries and tails
   if (count > kParts) {
     if (threadIdx.x == 0) {
       long_first = group;

@@ -9,13 +9,18 @@ namespace raggrad::sparse_segment::cuda {
 // Contributions are summed in groups of this many (row_sums.cuh).
 inline constexpr int kGroup = 512;
 
+// As on the CPU, but aligned, so that it is one access to memory.
+struct alignas(8) Contribution {
+  uint32_t row;
+  uint32_t segment;
+};
+
 struct Plan {
-  Scratch<uint32_t> rows;            // [n]: of the table, ascending; one for each contribution
-  Scratch<uint32_t> segments;        // [n]: that the contribution comes from; equal rows are in the order of the input
-  Scratch<uint32_t> rows_before;     // [groups + 1]: how many rows begin before each group
-  Scratch<uint32_t> notes;           // what is found out about the ids on the way
-  const uint32_t* counts = nullptr;  // in `notes`, ids per segment; null if it was not asked for
-  int64_t num_rows = 0;              // unique rows, once it has been read back
+  Scratch<Contribution> contributions;    // [n]: ascending rows; equal ones are in the order of the input
+  Scratch<uint32_t> memory;               // that the next two are in
+  const uint32_t* rows_before = nullptr;  // [groups + 1]: how many rows begin before each group
+  const uint32_t* counts = nullptr;       // ids per segment; null if it was not asked for
+  int64_t num_rows = 0;                   // unique rows, once it has been read back
 };
 
 }  // namespace raggrad::sparse_segment::cuda

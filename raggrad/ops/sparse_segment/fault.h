@@ -53,7 +53,7 @@ struct Report {
   uint64_t segments = 0;
   uint64_t combiner = 0;
   uint64_t descending = 0;  // 1: segment ids do not ascend
-  uint64_t unused = 0;
+  uint64_t token = 0;       // written last
 };
 inline constexpr int64_t kReportWords = sizeof(Report) / sizeof(uint64_t);
 

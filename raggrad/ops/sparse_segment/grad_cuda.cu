@@ -15,11 +15,11 @@ class PlanOf {
     PlanOf plan;
     plan.ready_ = p.device_plan;
     if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // nvcc 13.0 would copy
-    Result<Scratch<Report>> report = Scratch<Report>::Make(call.ctx, 1);
+    const Result<ReportTo> report = ReportTo::ThisThread();
     if (!report.ok()) return report.status();
-    Result<Plan> made = QueuePlan(call, p, p.combiner != SegmentCombiner::kSum && p.width > 0, {}, report->data());
+    Result<Plan> made = QueuePlan(call, p, p.combiner != SegmentCombiner::kSum && p.width > 0, {}, *report);
     if (!made.ok()) return made.status();
-    const Result<Report> read = ReadReport(call, p, report->data());
+    const Result<Report> read = report->Await(call, p);
     if (!read.ok()) return read.status();
     plan.own_ = *std::move(made);
     plan.own_.num_rows = static_cast<int64_t>(read->rows);
@@ -37,10 +37,9 @@ template <class T, bool kUpdate = false>
 Status RunSums(const Call& call, const Problem& p, const Plan& plan, const RowSink<T>& sink) noexcept {
   const SumJob<T> job = {.grad = p.grad.As<T>(),
                          .width = p.width,
-                         .rows = plan.rows.data(),
-                         .segments = plan.segments.data(),
+                         .contributions = plan.contributions.data(),
                          .n = p.n(),
-                         .rows_before = plan.rows_before.data(),
+                         .rows_before = plan.rows_before,
                          .counts = p.combiner == SegmentCombiner::kSum ? nullptr : plan.counts,
                          .combiner = p.combiner,
                          .carries = nullptr,
@@ -105,7 +104,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Pro
     if (Status s = QueueEmptyReport(call, p, report->As<Report>()); !s.ok()) return s;
   } else {
     const bool scaled = p.combiner != SegmentCombiner::kSum && p.width > 0;
-    const Result<Plan> plan = QueuePlan(call, p, scaled, {}, report->As<Report>());
+    const Result<Plan> plan = QueuePlan(call, p, scaled, {}, {report->As<Report>(), 0});
     if (!plan.ok()) return plan.status();
     // Without segments every segment id is bad, and there is nothing that could be summed instead.
     if (p.segments() > 0) {

@@ -1,39 +1,32 @@
 // Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
-#include <bit>
 #include <cub/block/block_scan.cuh>
-#include <cub/device/device_radix_sort.cuh>
 
 #include "raggrad/ops/sparse_segment/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan_state.h"
+#include "raggrad/ops/sparse_segment/sort_contributions.cuh"
 
 namespace raggrad::sparse_segment::cuda {
 namespace {
 
 using ::raggrad::cuda::Blocks;
+using ::raggrad::cuda::GlobalThread;
+using ::raggrad::cuda::Lane;
 
 constexpr int kThreads = 256;
-constexpr int kScanThreads = 1024;
+constexpr int kPrepareThreads = 512;
+constexpr int kPerThread = 4;  // ids whose loads are on their way at the same time
+// Every block adds its histograms to those of all: not more than an H100 or H200 has room for at once.
+constexpr unsigned kMaxPrepareBlocks = 396;
+constexpr int kFindThreads = 512;
+constexpr int kGroupsPerBlock = 8;
 
-// What the kernels find out about the ids, zero at first. The counts of segments come right behind it.
+// What the kernels find out about the ids, zero at first.
 struct Notes {
   unsigned long long first_fault;  // ~Fault::Encode(), so that the first is the largest
   uint32_t descending;
-  uint32_t unused;
-};
-constexpr int64_t kNotesWords = sizeof(Notes) / sizeof(uint32_t);
-
-struct PrepareJob {
-  Ids indices;
-  Ids segment_ids;
-  int64_t n;
-  int64_t dim0;
-  int64_t segments;
-  bool segments_first;
-  uint32_t* rows;
-  uint32_t* contribution_segments;
-  Notes* notes;
-  uint32_t* counts;  // may be null
-  IdCopies copies;
+  uint32_t blocks_counted;
+  uint32_t tickets[kMaxPasses];
+  uint32_t histograms[kMaxPasses][kMaxDigits];
 };
 
 __device__ void NoteFault(Notes* notes, const Fault& fault) {
@@ -41,120 +34,235 @@ __device__ void NoteFault(Notes* notes, const Fault& fault) {
 }
 
 __device__ bool InRange(int64_t id, int64_t limit) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(limit); }
+// What a bad id counts as, so that nothing is read or written out of bounds until it is reported.
+__device__ uint32_t OrZero(int64_t id, int64_t limit) { return InRange(id, limit) ? static_cast<uint32_t>(id) : 0; }
+
+struct PrepareJob {
+  Ids indices;
+  Ids segment_ids;
+  int64_t n;
+  int64_t dim0;
+  int64_t segments;
+  int64_t per_block;
+  bool segments_first;
+  Contribution* contributions;
+  int passes;
+  int digit_bits;
+  Notes* notes;
+  uint32_t* counts;  // may be null
+  IdCopies copies;
+};
 
 // counts[segment] += 1 for the lanes of a warp that have one, the first ones. Segment ids mostly come in runs: one
 // addition to memory for each.
 __device__ void CountRuns(uint32_t* counts, bool has_segment, uint32_t segment) {
-  const unsigned lane = threadIdx.x % 32;
-  const unsigned lanes = __popc(__ballot_sync(~0U, has_segment));
-  const uint32_t before = __shfl_up_sync(~0U, segment, 1);
+  const unsigned lane = Lane();
+  const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_segment));
+  const uint32_t before = __shfl_up_sync(kAllLanes, segment, 1);
   const bool starts_run = has_segment && (lane == 0 || before != segment);
-  const unsigned later_starts = __ballot_sync(~0U, starts_run) >> lane >> 1;
+  const unsigned later_starts = __ballot_sync(kAllLanes, starts_run) >> lane >> 1;
   if (starts_run) atomicAdd(counts + segment, later_starts != 0 ? __ffs(later_starts) : lanes - lane);
 }
 
-// One thread for each id.
-__global__ void PrepareKernel(const PrepareJob job) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const bool valid = i < job.n;
-  int64_t segment = 0;
-  if (valid) {
-    int64_t row = job.indices[i];
-    segment = job.segment_ids[i];
-    if (i + 1 == job.n && segment >= job.segments) NoteFault(job.notes, {Fault::kLastSegment, i, true});
-    if (!InRange(row, job.dim0)) {
-      NoteFault(job.notes, {Fault::kOneByOne, i, false});
-      row = 0;
+// The digits of the rows that the first lanes of a warp have. One row in all of them is one addition, not a queue.
+__device__ void CountDigits(const PrepareJob& job, uint32_t (*histograms)[kMaxDigits], bool has_row, uint32_t row) {
+  const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_row));
+  const uint32_t first_row = __shfl_sync(kAllLanes, row, 0);
+  const bool alike = __all_sync(kAllLanes, !has_row || row == first_row);
+  if (alike ? Lane() != 0 || lanes == 0 : !has_row) return;
+  const uint32_t mask = (1U << job.digit_bits) - 1;
+  for (int pass = 0; pass < job.passes; ++pass) {
+    atomicAdd(&histograms[pass][row >> pass * job.digit_bits & mask], alike ? lanes : 1);
+  }
+}
+
+__device__ void CheckId(const PrepareJob& job, int64_t i, int64_t row, int64_t segment) {
+  if (i + 1 == job.n && segment >= job.segments) NoteFault(job.notes, {Fault::kLastSegment, i, true});
+  if (!InRange(row, job.dim0)) NoteFault(job.notes, {Fault::kOneByOne, i, false});
+  if (!InRange(segment, job.segments)) {
+    NoteFault(job.notes, {job.segments_first ? Fault::kSegmentsFirst : Fault::kOneByOne, i, true});
+  }
+}
+
+// A block looks at job.per_block ids.
+__global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJob job) {
+  ::raggrad::cuda::LetNextKernelStart();
+  __shared__ uint32_t histograms[kMaxPasses][kMaxDigits];
+  const auto for_each_digit = [&](const auto& f) {
+    for (int pass = 0; pass < job.passes; ++pass) {
+      for (uint32_t digit = threadIdx.x; digit < 1U << job.digit_bits; digit += kPrepareThreads) f(pass, digit);
     }
-    if (!InRange(segment, job.segments)) {
-      NoteFault(job.notes, {job.segments_first ? Fault::kSegmentsFirst : Fault::kOneByOne, i, true});
-      segment = 0;
-    }
-    job.rows[i] = static_cast<uint32_t>(row);
-    job.contribution_segments[i] = static_cast<uint32_t>(segment);
-    if (job.copies.indices != nullptr) {
-      job.copies.indices[i] = static_cast<int32_t>(row);
-      job.copies.segment_ids[i] = static_cast<int32_t>(segment);
-      if (i > 0 && job.segment_ids[i - 1] > segment) job.notes->descending = 1;
+  };
+  for_each_digit([&](int pass, uint32_t digit) { histograms[pass][digit] = 0; });
+  __syncthreads();
+  const int64_t begin = blockIdx.x * job.per_block, end = min(begin + job.per_block, job.n);
+  for (int64_t chunk = begin; chunk < end; chunk += kPrepareThreads * kPerThread) {
+    const int64_t first = chunk + threadIdx.x;
+    const int64_t left = end - first;  // of this thread and those behind it
+    const int count = left <= 0 ? 0 : static_cast<int>(min((left - 1) / kPrepareThreads + 1, int64_t{kPerThread}));
+    int64_t rows[kPerThread], segments[kPerThread];
+    job.indices.Load<kPrepareThreads>(first, count, rows);
+    job.segment_ids.Load<kPrepareThreads>(first, count, segments);
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+      const int64_t i = first + k * kPrepareThreads;
+      const bool exists = k < count;
+      const uint32_t row = exists ? OrZero(rows[k], job.dim0) : 0;
+      const uint32_t segment = exists ? OrZero(segments[k], job.segments) : 0;
+      if (exists) {
+        CheckId(job, i, rows[k], segments[k]);
+        job.contributions[i] = {row, segment};
+      }
+      if (exists && job.copies.indices != nullptr) {
+        job.copies.indices[i] = static_cast<int32_t>(row);
+        job.copies.segment_ids[i] = static_cast<int32_t>(segment);
+        if (i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
+      }
+      CountDigits(job, histograms, exists, row);
+      if (job.counts != nullptr) CountRuns(job.counts, exists, segment);
     }
   }
-  if (job.counts != nullptr) CountRuns(job.counts, valid, static_cast<uint32_t>(segment));
+  __syncthreads();
+  for_each_digit([&](int pass, uint32_t digit) {
+    if (const uint32_t count = histograms[pass][digit]; count != 0) {
+      atomicAdd(&job.notes->histograms[pass][digit], count);
+    }
+  });
 }
 
-// One block for each group, one thread for each contribution: how many rows begin in the group.
-__global__ void CountRowsKernel(const uint32_t* rows, int64_t n, uint32_t* rows_in_group) {
-  const int64_t i = int64_t{blockIdx.x} * kGroup + threadIdx.x;
-  const bool begins = i < n && (i == 0 || rows[i - 1] != rows[i]);
-  const int count = __syncthreads_count(begins);
-  if (threadIdx.x == 0) rows_in_group[blockIdx.x] = static_cast<uint32_t>(count);
-}
+struct ReportJob {
+  Ids indices;
+  Ids segment_ids;
+  Report report;  // but for what is found out
+  Report* out;    // in device memory or in pinned host memory
 
-// One block: rows in each group become rows before it, and the notes a report.
-__global__ void ReportKernel(uint32_t* rows, int64_t groups, const Ids indices, const Ids segment_ids,
-                             const Notes* notes, Report report, Report* out) {
-  using Scan = cub::BlockScan<uint32_t, kScanThreads>;
+  ReportJob(const Problem& p, const ReportTo& to) noexcept
+      : indices(p.indices), segment_ids(p.segment_ids), out(to.report) {
+    report.dim0 = static_cast<uint64_t>(p.dim0);
+    report.segments = static_cast<uint64_t>(p.segments());
+    report.combiner = static_cast<uint64_t>(p.combiner);
+    report.token = to.token;
+  }
+  // As the notes have them: the code of the first fault, whether segment ids do not ascend.
+  __device__ void Write(uint64_t rows, uint64_t first_fault, uint64_t descending) const {
+    Report written = report;
+    written.rows = rows;
+    written.fault = ~first_fault;
+    written.descending = descending;
+    written.token = 0;
+    if (written.fault != Fault::kNone) {
+      const Fault fault = Fault::Decode(written.fault);
+      written.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
+    }
+    *out = written;
+    __threadfence_system();  // whoever sees the token sees all
+    *const_cast<volatile uint64_t*>(&out->token) = report.token;
+  }
+};
+
+__global__ void EmptyReportKernel(const ReportJob job) { job.Write(0, 0, 0); }
+
+// Counts of rows become counts of rows before, by one block; their sum.
+__device__ uint32_t SumBefore(uint32_t* rows, int64_t groups) {
+  constexpr int kPerThread = 8;
+  using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
   __shared__ typename Scan::TempStorage storage;
   uint32_t before = 0;
-  for (int64_t first = 0; first < groups; first += kScanThreads) {
-    const int64_t group = first + threadIdx.x;
+  for (int64_t begin = 0; begin < groups; begin += kFindThreads * kPerThread) {
+    const int64_t first = begin + threadIdx.x * kPerThread;
+    uint32_t counts[kPerThread];
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) counts[k] = first + k < groups ? __ldcg(rows + first + k) : 0;
     uint32_t total = 0;
-    uint32_t sum = 0;
-    Scan(storage).ExclusiveSum(group < groups ? rows[group] : 0, sum, total);
-    if (group < groups) rows[group] = before + sum;
+    Scan(storage).ExclusiveSum(counts, counts, total);
+    for (int k = 0; k < kPerThread; ++k) {
+      if (first + k < groups) rows[first + k] = before + counts[k];
+    }
     before += total;
     __syncthreads();  // the storage is used again
   }
-  if (threadIdx.x != 0) return;
-  if (groups > 0) {
-    rows[groups] = before;
-    report.rows = before;
-    report.fault = ~uint64_t{notes->first_fault};
-    report.descending = notes->descending;
-  }
-  if (report.fault != Fault::kNone) {
-    const Fault fault = Fault::Decode(report.fault);
-    report.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
-  }
-  *out = report;
+  return before;
 }
 
-Status QueueReport(const Call& call, const Problem& p, uint32_t* rows, int64_t groups, const Notes* notes,
-                   Report* out) noexcept {
-  Report report;
-  report.dim0 = static_cast<uint64_t>(p.dim0);
-  report.segments = static_cast<uint64_t>(p.segments());
-  report.combiner = static_cast<uint64_t>(p.combiner);
-  return call.Launch(ReportKernel, 1, kScanThreads, rows, groups, Ids(p.indices), Ids(p.segment_ids), notes, report,
-                     out);
+// Whether all other blocks have been here before this one; then what they had written can be read. By the whole block.
+__device__ bool IsLastBlock(uint32_t* blocks_before) {
+  if (gridDim.x == 1) {
+    __syncthreads();
+    return true;
+  }
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicAdd(blocks_before, 1U) + 1 == gridDim.x;
+  __syncthreads();
+  if (is_last) __threadfence();
+  return is_last;
 }
 
-// Sorts the plan's contributions by row; stable. Only as many bits as dim0 needs.
-Status Sort(const Call& call, const Problem& p, Plan& plan) noexcept {
-  Result<Scratch<uint32_t>> rows = Scratch<uint32_t>::Make(call.ctx, p.n());
-  if (!rows.ok()) return rows.status();
-  Result<Scratch<uint32_t>> segments = Scratch<uint32_t>::Make(call.ctx, p.n());
-  if (!segments.ok()) return segments.status();
-  const int bits = std::max(static_cast<int>(std::bit_width(static_cast<uint32_t>(p.dim0 - 1))), 1);
-  cub::DoubleBuffer<uint32_t> keys(plan.rows.data(), rows->data());
-  cub::DoubleBuffer<uint32_t> values(plan.segments.data(), segments->data());
-  const Status sorted = call.RunCub([&](void* memory, size_t& bytes) {
-    return cub::DeviceRadixSort::SortPairs(memory, bytes, keys, values, static_cast<uint32_t>(p.n()), 0, bits,
-                                           call.stream);
-  });
-  if (!sorted.ok()) return sorted;
-  if (keys.Current() == rows->data()) std::swap(plan.rows, *rows);
-  if (values.Current() == segments->data()) std::swap(plan.segments, *segments);
+// A block for kGroupsPerBlock groups: how many rows begin in each. The last block to come here makes of that how many
+// begin before each group, and writes the report.
+__global__ void __launch_bounds__(kFindThreads)
+    FindRowsKernel(const Contribution* contributions, int64_t n, uint32_t* rows, Notes* notes, const ReportJob report) {
+  static_assert(kGroup == kFindThreads);
+  __shared__ uint32_t counts[kGroupsPerBlock];
+  const uint32_t thread = threadIdx.x;
+  const int64_t groups = (n + kGroup - 1) / kGroup;
+  const int64_t first_group = int64_t{blockIdx.x} * kGroupsPerBlock;
+  if (thread < kGroupsPerBlock) counts[thread] = 0;
+  ::raggrad::cuda::AwaitKernelBefore();
+  const uint64_t first_fault = notes->first_fault, descending = notes->descending;
+  uint32_t mine[kGroupsPerBlock], before[kGroupsPerBlock];  // rows; equal where there is none
+#pragma unroll
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    const int64_t i = (first_group + g) * kGroup + thread;
+    mine[g] = i < n ? contributions[i].row : 0;
+    before[g] = i >= n ? 0 : i == 0 ? ~mine[g] : contributions[i - 1].row;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    const uint32_t begins = __ballot_sync(kAllLanes, mine[g] != before[g]);
+    if (Lane() == 0) atomicAdd(&counts[g], static_cast<uint32_t>(__popc(begins)));
+  }
+  __syncthreads();
+  if (thread < kGroupsPerBlock && first_group + thread < groups) __stcg(rows + first_group + thread, counts[thread]);
+  if (!IsLastBlock(&notes->blocks_counted)) return;
+  const uint32_t total = SumBefore(rows, groups);
+  if (thread != 0) return;
+  rows[groups] = total;
+  report.Write(total, first_fault, descending);
+}
+
+// Sorts from one of the two places into the other, and back, pass after pass. States and what the notes count are zero.
+template <int kRounds, class Word>
+Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
+                 Contribution* to) noexcept {
+  for (int pass = 0; pass < shape.passes; ++pass, std::swap(from, to)) {
+    Word* const tiles = states + pass * shape.states();
+    const SortPass<Word> sort = {.contributions = from,
+                                 .n = n,
+                                 .digit = {pass * shape.digit_bits, (1U << shape.digit_bits) - 1},
+                                 .histogram = notes->histograms[pass],
+                                 .ticket = &notes->tickets[pass],
+                                 .tiles = tiles,
+                                 .families = tiles + (shape.tiles << shape.digit_bits),
+                                 .sorted = to};
+    if (Status s = QueueSortPass<kRounds>(call, shape, sort); !s.ok()) return s;
+  }
   return {};
 }
 
 // One thread for each id: the first that differs, as ~position, so that it is the largest.
 __global__ void CompareKernel(const Ids ids, const int32_t* planned, int64_t n, unsigned long long* first) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = GlobalThread();
   if (i < n && ids[i] != planned[i]) atomicMax(first, ~static_cast<unsigned long long>(i));
 }
 
-Status CheckSizes(const Problem& problem) noexcept {
-  if (problem.n() <= int64_t{UINT32_MAX} && problem.segments() <= int64_t{UINT32_MAX}) return {};
+// Segments only matter if there is something to sum or to count.
+Status CheckSizes(const Problem& problem, bool count_segments) noexcept {
+  constexpr int64_t kMost = UINT32_MAX;
+  const int64_t segments = problem.width == 0 && !count_segments ? 0 : problem.segments();
+  if (problem.n() <= kMost && segments <= kMost) return {};
   return MakeError(Code::kUnimplemented, problem.op, ": too many ids or segments for a GPU [expected at most ",
                    UINT32_MAX, ", got ", problem.n(), " ids and ", problem.segments(), " segments]");
 }
@@ -162,77 +270,96 @@ Status CheckSizes(const Problem& problem) noexcept {
 }  // namespace
 
 Result<Plan> QueuePlan(const Call& call, const Problem& p, bool count_segments, const IdCopies& copies,
-                       Report* report) noexcept {
-  if (Status s = CheckSizes(p); !s.ok()) return s;
-  const int64_t groups = (p.n() + kGroup - 1) / kGroup;
-  const int64_t notes_words = kNotesWords + (count_segments ? std::max<int64_t>(p.segments(), 1) : 0);
+                       const ReportTo& to) noexcept {
+  if (Status s = CheckSizes(p, count_segments); !s.ok()) return s;
+  const SortShape shape(p.n(), p.dim0);
   Plan plan;
-  const auto make = [&](Scratch<uint32_t>& out, int64_t count) -> Status {
-    Result<Scratch<uint32_t>> made = Scratch<uint32_t>::Make(call.ctx, count);
-    if (made.ok()) out = *std::move(made);
-    return made.status();
-  };
-  if (Status s = make(plan.rows, p.n()); !s.ok()) return s;
-  if (Status s = make(plan.segments, p.n()); !s.ok()) return s;
-  if (Status s = make(plan.rows_before, groups + 1); !s.ok()) return s;
-  if (Status s = make(plan.notes, notes_words); !s.ok()) return s;
-  if (Status s = call.Fill(plan.notes.data(), 0, static_cast<size_t>(notes_words) * sizeof(uint32_t)); !s.ok())
-    return s;
-  auto* const notes = reinterpret_cast<Notes*>(plan.notes.data());
-  uint32_t* const counts = count_segments ? plan.notes.data() + kNotesWords : nullptr;
-  plan.counts = counts;
+  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.ctx, p.n());
+  if (!contributions.ok()) return contributions.status();
+  plan.contributions = *std::move(contributions);
+  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.ctx, p.n());
+  if (!spare.ok()) return spare.status();
+
+  // Zeros at first: the states of the sort's tiles, the notes, the counts. Then the rows before each group.
+  const int64_t groups = (p.n() + kGroup - 1) / kGroup;
+  const int64_t counts = count_segments ? std::max<int64_t>(p.segments(), 1) : 0;  // bad ids count as 0
+  constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
+  const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
+  const int64_t zeros = states + kNotes + counts;
+  Result<Scratch<uint32_t>> memory = Scratch<uint32_t>::Make(call.ctx, zeros + groups + 1);
+  if (!memory.ok()) return memory.status();
+  plan.memory = *std::move(memory);
+  uint32_t* const tile_states = plan.memory.data();
+  auto* const notes = reinterpret_cast<Notes*>(tile_states + states);
+  uint32_t* const segment_counts = tile_states + states + kNotes;
+  uint32_t* const rows_before = tile_states + zeros;
+  plan.rows_before = rows_before;
+  if (count_segments) plan.counts = segment_counts;
+  if (Status s = call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord)); !s.ok()) return s;
+
+  const unsigned blocks = std::min(Blocks(p.n(), kPrepareThreads * kPerThread), kMaxPrepareBlocks);
+  Contribution* const sorted = plan.contributions.data();
+  Contribution* const unsorted = shape.passes % 2 == 0 ? sorted : spare->data();
+  Contribution* const other = shape.passes % 2 == 0 ? spare->data() : sorted;
   const PrepareJob job = {.indices = Ids(p.indices),
                           .segment_ids = Ids(p.segment_ids),
                           .n = p.n(),
                           .dim0 = p.dim0,
                           .segments = p.segments(),
+                          .per_block = Blocks(p.n(), int64_t{blocks} * kPrepareThreads) * int64_t{kPrepareThreads},
                           .segments_first = p.segments_first,
-                          .rows = plan.rows.data(),
-                          .contribution_segments = plan.segments.data(),
+                          .contributions = unsorted,
+                          .passes = shape.passes,
+                          .digit_bits = shape.digit_bits,
                           .notes = notes,
-                          .counts = counts,
+                          .counts = count_segments ? segment_counts : nullptr,
                           .copies = copies};
-  if (Status s = call.Launch(PrepareKernel, Blocks(p.n(), kThreads), kThreads, job); !s.ok()) return s;
-  if (Status s = Sort(call, p, plan); !s.ok()) return s;
-  if (Status s = call.Launch(CountRowsKernel, static_cast<unsigned>(groups), kGroup, plan.rows.data(), p.n(),
-                             plan.rows_before.data());
-      !s.ok()) {
-    return s;
-  }
-  if (Status s = QueueReport(call, p, plan.rows_before.data(), groups, notes, report); !s.ok()) return s;
+  if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
+  auto* const wide_states = reinterpret_cast<uint64_t*>(tile_states);
+  Status queued = shape.wide ? QueueSort<kManyRounds>(call, p.n(), shape, notes, wide_states, unsorted, other)
+                  : shape.rounds == kManyRounds
+                      ? QueueSort<kManyRounds>(call, p.n(), shape, notes, tile_states, unsorted, other)
+                      : QueueSort<kFewRounds>(call, p.n(), shape, notes, tile_states, unsorted, other);
+  if (!queued.ok()) return queued;
+  queued = call.LaunchEarly(FindRowsKernel, Blocks(groups, kGroupsPerBlock), kFindThreads, 0, sorted, p.n(),
+                            rows_before, notes, ReportJob(p, to));
+  if (!queued.ok()) return queued;
   return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
 }
 
 Status QueueEmptyReport(const Call& call, const Problem& problem, Report* report) noexcept {
-  return QueueReport(call, problem, nullptr, 0, nullptr, report);
+  return call.Launch(EmptyReportKernel, 1, 1, ReportJob(problem, {report, 0}));
 }
 
-Result<Report> ReadReport(const Call& call, const Problem& problem, const Report* report) noexcept {
-  Report read;
-  if (Status s = call.ReadBack(reinterpret_cast<const uint64_t*>(report),
-                               std::span(reinterpret_cast<uint64_t*>(&read), kReportWords));
-      !s.ok()) {
-    return s;
+Result<ReportTo> ReportTo::ThisThread() noexcept {
+  thread_local uint64_t calls = 0;
+  uint64_t* const words = ::raggrad::cuda::PinnedWords();
+  if (words == nullptr) return Status(Code::kResourceExhausted, "CUDA: no pinned memory");
+  static_assert(kReportWords <= ::raggrad::cuda::kWords);
+  return ReportTo{reinterpret_cast<Report*>(words), ++calls};
+}
+
+Result<Report> ReportTo::Await(const Call& call, const Problem& problem) const noexcept {
+  if (Status s = call.Await(report->token, token); !s.ok()) return s;
+  if (report->fault != Fault::kNone) {
+    return FaultError(problem.op, report->fault, report->value, problem.dim0, problem.segments());
   }
-  if (read.fault != Fault::kNone) {
-    return FaultError(problem.op, read.fault, read.value, problem.dim0, problem.segments());
-  }
-  return read;
+  return *report;
 }
 
 Status MakePlan(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept {
   const Result<Call> call = Call::Begin(ctx);
   if (!call.ok()) return call.status();
-  Result<Scratch<Report>> report = Scratch<Report>::Make(call->ctx, 1);
+  const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
   Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call->ctx, problem.n());
   if (!indices.ok()) return indices.status();
   Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call->ctx, problem.n());
   if (!segment_ids.ok()) return segment_ids.status();
   Result<Plan> plan =
-      QueuePlan(*call, problem, /*count_segments=*/true, {indices->data(), segment_ids->data()}, report->data());
+      QueuePlan(*call, problem, /*count_segments=*/true, {indices->data(), segment_ids->data()}, *report);
   if (!plan.ok()) return plan.status();
-  const Result<Report> read = ReadReport(*call, problem, report->data());
+  const Result<Report> read = report->Await(*call, problem);
   if (!read.ok()) return read.status();
   plan->num_rows = static_cast<int64_t>(read->rows);
   state.device_sorted = *std::move(plan);

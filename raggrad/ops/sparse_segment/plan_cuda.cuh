@@ -1,4 +1,4 @@
-// How plans are made in device memory. Everything is queued on the call's stream; only ReadPlan waits for it.
+// How plans are made in device memory. Everything is queued on the call's stream; only Await waits for it.
 #pragma once
 
 #include "raggrad/cuda/call.cuh"
@@ -19,6 +19,23 @@ struct Ids {
     if (data == nullptr) return i;
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
   }
+  // Ids first, first + kStep, ..., `count` of them at most, all on their way at once.
+  template <int kStep, int kMost>
+  __device__ void Load(int64_t first, int count, int64_t (&ids)[kMost]) const {
+    const auto load = [&](const auto* typed) {
+#pragma unroll
+      for (int k = 0; k < kMost; ++k) {
+        if (k < count) ids[k] = typed[first + k * kStep];
+      }
+    };
+    if (data == nullptr) {
+      for (int k = 0; k < kMost; ++k) ids[k] = first + k * kStep;
+    } else if (wide) {
+      load(static_cast<const int64_t*>(data));
+    } else {
+      load(static_cast<const int32_t*>(data));
+    }
+  }
 };
 
 // Where copies of the ids go, if they are wanted.
@@ -27,15 +44,23 @@ struct IdCopies {
   int32_t* segment_ids = nullptr;
 };
 
-// The plan of the problem's ids; num_rows stays unset. Bad ids count as 0. `report` is in device memory. n, dim0 > 0.
-// UNIMPLEMENTED for sizes that do not fit in 32 bits.
+// Where the report on the ids goes: into device memory, or into memory that the host waits at.
+struct ReportTo {
+  Report* report;
+  uint64_t token;  // comes last, so that whoever sees it sees the report
+
+  // Pinned memory of this thread. A call that sends a report there has to wait for it.
+  static Result<ReportTo> ThisThread() noexcept;
+  // The report, or the error that is in it. Takes a few microseconds less than waiting for the stream and a copy.
+  Result<Report> Await(const Call& call, const Problem& problem) const noexcept;
+};
+
+// The plan of the problem's ids; num_rows stays unset. Bad ids count as 0. n, dim0 > 0. UNIMPLEMENTED for sizes that do
+// not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const Problem& problem, bool count_segments, const IdCopies& copies,
-                       Report* report) noexcept;
+                       const ReportTo& to) noexcept;
 
-// Only the report of a problem that has no contributions.
+// Only the report of a problem that has no contributions, in device memory.
 Status QueueEmptyReport(const Call& call, const Problem& problem, Report* report) noexcept;
-
-// The report, or the error that is in it.
-Result<Report> ReadReport(const Call& call, const Problem& problem, const Report* report) noexcept;
 
 }  // namespace raggrad::sparse_segment::cuda

@@ -13,9 +13,23 @@ struct alignas(kColumns * sizeof(T)) Columns {
   T numbers[kColumns];
 };
 
+// The same as one word, which the compiler keeps in as few registers as there can be.
+template <class T, int kColumns, size_t kBytes = kColumns * sizeof(T)>
+using Packed = std::conditional_t<
+    kBytes == 16, uint4,
+    std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
+
 template <int kColumns, class T>
 __device__ Columns<T, kColumns> Load(const T* from) {
   return *reinterpret_cast<const Columns<T, kColumns>*>(from);
+}
+template <int kColumns, class T>
+__device__ Packed<T, kColumns> LoadPacked(const T* from) {
+  return *reinterpret_cast<const Packed<T, kColumns>*>(from);
+}
+template <class T, int kColumns>
+__device__ Columns<T, kColumns> Unpack(const Packed<T, kColumns>& packed) {
+  return reinterpret_cast<const Columns<T, kColumns>&>(packed);
 }
 
 template <class T, int kColumns>
@@ -26,10 +40,7 @@ __device__ void Store(T* to, const Columns<T, kColumns>& columns) {
 // For what is not read again soon: it leaves the cache to the gradient, whose rows are read many times.
 template <class T, int kColumns>
 __device__ void StoreOnce(T* to, const Columns<T, kColumns>& columns) {
-  constexpr size_t kBytes = sizeof(columns);
-  using Word = std::conditional_t<
-      kBytes == 16, uint4,
-      std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
+  using Word = Packed<T, kColumns>;
   __stcs(reinterpret_cast<Word*>(to), reinterpret_cast<const Word&>(columns));
 }
 

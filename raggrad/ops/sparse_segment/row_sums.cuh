@@ -8,6 +8,7 @@
 #pragma once
 
 #include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/device.cuh"
 #include "raggrad/ops/sparse_segment/row_sink.cuh"
 
 namespace raggrad::sparse_segment::cuda {
@@ -22,8 +23,7 @@ template <class T>
 struct SumJob {
   const T* grad;  // [segments, width]
   int64_t width;
-  const uint32_t* rows;      // [n]
-  const uint32_t* segments;  // [n]
+  const Contribution* contributions;  // [n]
   int64_t n;
   const uint32_t* rows_before;  // [groups + 1]
   const uint32_t* counts;       // ids per segment; null: contributions are not scaled
@@ -48,45 +48,58 @@ Status SumRows(const ::raggrad::cuda::Call& call, SumJob<T> job, bool in_order) 
 // A group of contributions, in shared memory.
 template <class A>
 struct Group {
-  struct Term {
-    A scale;
-    uint32_t segment;
-  };
-  Term terms[kTiles][kTile + 1];  // one more, so that teams read from different banks
+  // One more in a tile, so that teams read from different banks.
+  int64_t offsets[kTiles][kTile + 1];  // of the rows of the gradient; 0 where there is no contribution
+  uint32_t segments[kTiles][kTile + 1];
+  A scales[kTiles][kTile + 1];
   uint32_t rows[kGroup];
   // Bit i of tile t: a row begins at contribution i, or there is none, which ends rows as well. Of the next group, bit
   // 0.
   uint32_t begins[kTiles + 1];
+  uint32_t rows_before[kTiles];  // how many begin in the tiles before; only for tiles that have contributions
 
   // Whether the row at the end of the tile has contributions in the next one.
   __device__ bool GoesOn(int tile) const { return (begins[tile + 1] & 1) == 0; }
-  // How many rows begin in the tiles before. Only for tiles that have contributions.
-  __device__ uint32_t RowsBefore(int tile) const {
-    uint32_t rows_before = 0;
-    for (int t = 0; t < tile; ++t) rows_before += static_cast<uint32_t>(__popc(begins[t]));
-    return rows_before;
-  }
 };
 
-// By all threads of the block, whose number divides kGroup.
+// f(k) for the contributions of a group, by all threads of the block, whose number divides kGroup.
+template <class F>
+__device__ void ForEachInGroup(const F& f) {
+  for (int k = static_cast<int>(threadIdx.x); k < kGroup; k += static_cast<int>(blockDim.x)) f(k);
+}
+
+// All but the scales and rows_before.
 template <class T>
 __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
-  for (int k = static_cast<int>(threadIdx.x); k < kGroup; k += static_cast<int>(blockDim.x)) {
+  ForEachInGroup([&](int k) {
     const int64_t i = first + k;
     const bool exists = i < job.n;
-    const uint32_t row = exists ? job.rows[i] : 0;
-    const bool begins = !exists || i == 0 || job.rows[i - 1] != row;
-    const uint32_t mask = __ballot_sync(~0U, begins);  // a warp has just one tile
+    const Contribution contribution = exists ? job.contributions[i] : Contribution{};
+    uint32_t row_before = __shfl_up_sync(~0U, contribution.row, 1);  // a warp has just one tile
+    if (k % kTile == 0 && exists && i > 0) row_before = job.contributions[i - 1].row;
+    const uint32_t mask = __ballot_sync(~0U, !exists || i == 0 || row_before != contribution.row);
     if (k % kTile == 0) group.begins[k / kTile] = mask;
-    group.rows[k] = row;
-    if (exists) {
-      const uint32_t segment = job.segments[i];
-      group.terms[k / kTile][k % kTile] = {job.Scale(segment), segment};
-    }
-  }
+    group.rows[k] = contribution.row;
+    group.segments[k / kTile][k % kTile] = contribution.segment;
+    group.offsets[k / kTile][k % kTile] = contribution.segment * job.width;
+  });
   if (threadIdx.x == 0) {
     const int64_t next = first + kGroup;
-    group.begins[kTiles] = next >= job.n || job.rows[next] != job.rows[next - 1] ? 1 : 0;
+    group.begins[kTiles] = next >= job.n || job.contributions[next].row != job.contributions[next - 1].row ? 1 : 0;
+  }
+  __syncthreads();
+}
+
+// What LoadGroup leaves out: while it is read, rows of the gradient can be on their way.
+template <class T>
+__device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
+  ForEachInGroup([&](int k) {
+    if (first + k < job.n) group.scales[k / kTile][k % kTile] = job.Scale(group.segments[k / kTile][k % kTile]);
+  });
+  if (threadIdx.x < kTiles) {
+    uint32_t rows_before = 0;
+    for (uint32_t t = 0; t < threadIdx.x; ++t) rows_before += static_cast<uint32_t>(__popc(group.begins[t]));
+    group.rows_before[threadIdx.x] = rows_before;
   }
   __syncthreads();
 }
@@ -94,13 +107,13 @@ __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>
 // Writes the numbers of the rows that begin in the group. By all threads of the block.
 template <class T>
 __device__ void NumberRows(const SumJob<T>& job, int64_t first, const Group<SumType<T>>& group) {
-  for (int k = static_cast<int>(threadIdx.x); k < kGroup && first + k < job.n; k += static_cast<int>(blockDim.x)) {
+  ForEachInGroup([&](int k) {
     const uint32_t begins = group.begins[k / kTile];
     const uint32_t bit = 1U << (k % kTile);
-    if ((begins & bit) == 0) continue;
-    const uint32_t earlier = group.RowsBefore(k / kTile) + static_cast<uint32_t>(__popc(begins & (bit - 1)));
+    if (first + k >= job.n || (begins & bit) == 0) return;
+    const uint32_t earlier = group.rows_before[k / kTile] + static_cast<uint32_t>(__popc(begins & (bit - 1)));
     job.sink.Number(job.rows_before[first / kGroup] + earlier, group.rows[k]);
-  }
+  });
 }
 
 // sums += x * scale; the product is rounded.
@@ -119,9 +132,9 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
     SumType<T> scales[kBatch];
     int count = 0;
     for (int b = 0; b < kBatch; ++b) {
-      more = more && i + b < job.n && job.rows[i + b] == row;
+      more = more && i + b < job.n && job.contributions[i + b].row == row;
       if (!more) continue;
-      const uint32_t segment = job.segments[i + b];
+      const uint32_t segment = job.contributions[i + b].segment;
       x[b] = Load<kColumns>(job.grad + segment * job.width + column);
       scales[b] = job.Scale(segment);
       count = b + 1;
@@ -140,19 +153,30 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, 2)
   using A = SumType<T>;
   __shared__ Group<A> group;
   __shared__ A carries[kTiles][kMaxLanes][kColumns];
+  ::raggrad::cuda::LetNextKernelStart();
   const int64_t first = int64_t{blockIdx.x} * kGroup;
   const int64_t strip = first_strip + blockIdx.y;
   LoadGroup(job, first, group);
-  if (strip == 0 && job.sink.numbers != nullptr) NumberRows(job, first, group);
 
   const int lane = static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1);
   const int tile = static_cast<int>(threadIdx.x) >> lane_bits;
   const int64_t column = ((strip << lane_bits) + lane) * kColumns;
   const int64_t left = job.n - first - tile * kTile;
   const int count = column >= job.width || left <= 0 ? 0 : left < kTile ? static_cast<int>(left) : kTile;
+  Packed<T, kColumns> x[kBatch];
+  const T* const columns = job.grad + column;
+  const auto load_batch = [&](int j) {
+    if (j >= count) return;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) x[b] = LoadPacked<kColumns>(columns + group.offsets[tile][j + b]);
+  };
+  load_batch(0);
+  LoadScales(job, first, group);
+  if (strip == 0 && job.sink.numbers != nullptr) NumberRows(job, first, group);
+
   const uint32_t begins = group.begins[tile];
   const bool goes_on = count == kTile && group.GoesOn(tile);
-  uint32_t next_row = count > 0 ? job.rows_before[blockIdx.x] + group.RowsBefore(tile) : 0;
+  uint32_t next_row = count > 0 ? job.rows_before[blockIdx.x] + group.rows_before[tile] : 0;
   bool began = false;  // the row that is being summed began in this tile
   A sums[kColumns] = {};
 
@@ -168,11 +192,6 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, 2)
     }
   };
   for (int j = 0; j < count; j += kBatch) {
-    Columns<T, kColumns> x[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (j + b < count) x[b] = Load<kColumns>(job.grad + group.terms[tile][j + b].segment * job.width + column);
-    }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (j + b >= count) break;
@@ -182,8 +201,9 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, 2)
         ++next_row;
         for (A& sum : sums) sum = 0;
       }
-      AddScaled<T>(sums, x[b], group.terms[tile][j + b].scale);
+      AddScaled<T>(sums, Unpack<T, kColumns>(x[b]), group.scales[tile][j + b]);
     }
+    load_batch(j + kBatch);
   }
   if (count > 0 && !(began && goes_on)) finish_row(count);
 

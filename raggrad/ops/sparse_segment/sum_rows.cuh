@@ -38,8 +38,8 @@ template <class T, bool kUpdate>
 Status CombineGroups(const Call& call, const SumJob<T>& job, int64_t groups) noexcept {
   const dim3 threads(kCombineColumns, kParts);
   return ForEachStrips((job.width + kCombineColumns - 1) / kCombineColumns, [&](unsigned count, int64_t first) {
-    return call.Launch(&CombineGroupsKernel<T, kUpdate>, dim3(::raggrad::cuda::Blocks(groups, kParts), count), threads,
-                       job, groups, first);
+    return call.LaunchEarly(&CombineGroupsKernel<T, kUpdate>, dim3(::raggrad::cuda::Blocks(groups, kParts), count),
+                            threads, 0, job, groups, first);
   });
 }
 
@@ -56,23 +56,25 @@ bool IsAligned(const SumJob<T>& job, int columns) noexcept {
          aligned(update.state2, sizeof(SumType<T>));
 }
 
+// With as many columns per lane as can be, but for what few widths would use.
+template <class T, bool kUpdate, int kColumns>
+Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, bool in_order) noexcept {
+  if (IsAligned<T, kUpdate>(job, kColumns)) return SumGroups<T, kUpdate, kColumns>(call, job, groups, in_order);
+  return SumGroupsOf < T, kUpdate, kColumns == 8 ? 4 : 1 > (call, job, groups, in_order);
+}
+
 }  // namespace sum_rows_internal
 
 template <class T, bool kUpdate>
 Status SumRows(const ::raggrad::cuda::Call& call, SumJob<T> job, bool in_order) noexcept {
   using namespace sum_rows_internal;
-  constexpr int kColumns = std::is_same_v<T, double> ? 2 : 4;
   const int64_t groups = (job.n + kGroup - 1) / kGroup;
   const int64_t places = in_order || groups == 1 ? 0 : groups * job.width;
-  Result<Scratch<SumType<T>>> carries = Scratch<SumType<T>>::Make(call.ctx, places);
-  if (!carries.ok()) return carries.status();
-  Result<Scratch<SumType<T>>> tails = Scratch<SumType<T>>::Make(call.ctx, places);
-  if (!tails.ok()) return tails.status();
-  job.carries = carries->data();
-  job.tails = tails->data();
-  Status summed = IsAligned<T, kUpdate>(job, kColumns)
-                      ? SumGroups<T, kUpdate, kColumns>(call, job, static_cast<unsigned>(groups), in_order)
-                      : SumGroups<T, kUpdate, 1>(call, job, static_cast<unsigned>(groups), in_order);
+  Result<Scratch<SumType<T>>> carries_and_tails = Scratch<SumType<T>>::Make(call.ctx, 2 * places);
+  if (!carries_and_tails.ok()) return carries_and_tails.status();
+  job.carries = carries_and_tails->data();
+  job.tails = job.carries + places;
+  const Status summed = SumGroupsOf<T, kUpdate, 16 / sizeof(T)>(call, job, static_cast<unsigned>(groups), in_order);
   if (!summed.ok() || places == 0) return summed;
   return CombineGroups<T, kUpdate>(call, job, groups);
 }
