@@ -1,6 +1,5 @@
 // Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
-#include <cub/block/block_scan.cuh>
-
+#include "raggrad/ops/sparse_segment/find_rows.cuh"
 #include "raggrad/ops/sparse_segment/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan_state.h"
 #include "raggrad/ops/sparse_segment/sort_contributions.cuh"
@@ -10,24 +9,12 @@ namespace {
 
 using ::raggrad::cuda::Blocks;
 using ::raggrad::cuda::GlobalThread;
-using ::raggrad::cuda::Lane;
 
 constexpr int kThreads = 256;
 constexpr int kPrepareThreads = 512;
 constexpr int kPerThread = 4;  // ids whose loads are on their way at the same time
 // Every block adds its histograms to those of all: not more than an H100 or H200 has room for at once.
 constexpr unsigned kMaxPrepareBlocks = 396;
-constexpr int kFindThreads = 512;
-constexpr int kGroupsPerBlock = 8;
-
-// What the kernels find out about the ids, zero at first.
-struct Notes {
-  unsigned long long first_fault;  // ~Fault::Encode(), so that the first is the largest
-  uint32_t descending;
-  uint32_t blocks_counted;
-  uint32_t tickets[kMaxPasses];
-  uint32_t histograms[kMaxPasses][kMaxDigits];
-};
 
 __device__ void NoteFault(Notes* notes, const Fault& fault) {
   atomicMax(&notes->first_fault, ~static_cast<unsigned long long>(fault.Encode()));
@@ -130,109 +117,6 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
   });
 }
 
-struct ReportJob {
-  Ids indices;
-  Ids segment_ids;
-  Report report;  // but for what is found out
-  Report* out;    // in device memory or in pinned host memory
-
-  ReportJob(const Problem& p, const ReportTo& to) noexcept
-      : indices(p.indices), segment_ids(p.segment_ids), out(to.report) {
-    report.dim0 = static_cast<uint64_t>(p.dim0);
-    report.segments = static_cast<uint64_t>(p.segments());
-    report.combiner = static_cast<uint64_t>(p.combiner);
-    report.token = to.token;
-  }
-  // As the notes have them: the code of the first fault, whether segment ids do not ascend.
-  __device__ void Write(uint64_t rows, uint64_t first_fault, uint64_t descending) const {
-    Report written = report;
-    written.rows = rows;
-    written.fault = ~first_fault;
-    written.descending = descending;
-    written.token = 0;
-    if (written.fault != Fault::kNone) {
-      const Fault fault = Fault::Decode(written.fault);
-      written.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
-    }
-    *out = written;
-    __threadfence_system();  // whoever sees the token sees all
-    *const_cast<volatile uint64_t*>(&out->token) = report.token;
-  }
-};
-
-__global__ void EmptyReportKernel(const ReportJob job) { job.Write(0, 0, 0); }
-
-// Counts of rows become counts of rows before, by one block; their sum.
-__device__ uint32_t SumBefore(uint32_t* rows, int64_t groups) {
-  constexpr int kPerThread = 8;
-  using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
-  __shared__ typename Scan::TempStorage storage;
-  uint32_t before = 0;
-  for (int64_t begin = 0; begin < groups; begin += kFindThreads * kPerThread) {
-    const int64_t first = begin + threadIdx.x * kPerThread;
-    uint32_t counts[kPerThread];
-#pragma unroll
-    for (int k = 0; k < kPerThread; ++k) counts[k] = first + k < groups ? __ldcg(rows + first + k) : 0;
-    uint32_t total = 0;
-    Scan(storage).ExclusiveSum(counts, counts, total);
-    for (int k = 0; k < kPerThread; ++k) {
-      if (first + k < groups) rows[first + k] = before + counts[k];
-    }
-    before += total;
-    __syncthreads();  // the storage is used again
-  }
-  return before;
-}
-
-// Whether all other blocks have been here before this one; then what they had written can be read. By the whole block.
-__device__ bool IsLastBlock(uint32_t* blocks_before) {
-  if (gridDim.x == 1) {
-    __syncthreads();
-    return true;
-  }
-  __shared__ bool is_last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicAdd(blocks_before, 1U) + 1 == gridDim.x;
-  __syncthreads();
-  if (is_last) __threadfence();
-  return is_last;
-}
-
-// A block for kGroupsPerBlock groups: how many rows begin in each. The last block to come here makes of that how many
-// begin before each group, and writes the report.
-__global__ void __launch_bounds__(kFindThreads)
-    FindRowsKernel(const Contribution* contributions, int64_t n, uint32_t* rows, Notes* notes, const ReportJob report) {
-  static_assert(kGroup == kFindThreads);
-  __shared__ uint32_t counts[kGroupsPerBlock];
-  const uint32_t thread = threadIdx.x;
-  const int64_t groups = (n + kGroup - 1) / kGroup;
-  const int64_t first_group = int64_t{blockIdx.x} * kGroupsPerBlock;
-  if (thread < kGroupsPerBlock) counts[thread] = 0;
-  ::raggrad::cuda::AwaitKernelBefore();
-  const uint64_t first_fault = notes->first_fault, descending = notes->descending;
-  uint32_t mine[kGroupsPerBlock], before[kGroupsPerBlock];  // rows; equal where there is none
-#pragma unroll
-  for (int g = 0; g < kGroupsPerBlock; ++g) {
-    const int64_t i = (first_group + g) * kGroup + thread;
-    mine[g] = i < n ? contributions[i].row : 0;
-    before[g] = i >= n ? 0 : i == 0 ? ~mine[g] : contributions[i - 1].row;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int g = 0; g < kGroupsPerBlock; ++g) {
-    const uint32_t begins = __ballot_sync(kAllLanes, mine[g] != before[g]);
-    if (Lane() == 0) atomicAdd(&counts[g], static_cast<uint32_t>(__popc(begins)));
-  }
-  __syncthreads();
-  if (thread < kGroupsPerBlock && first_group + thread < groups) __stcg(rows + first_group + thread, counts[thread]);
-  if (!IsLastBlock(&notes->blocks_counted)) return;
-  const uint32_t total = SumBefore(rows, groups);
-  if (thread != 0) return;
-  rows[groups] = total;
-  report.Write(total, first_fault, descending);
-}
-
 // Sorts from one of the two places into the other, and back, pass after pass. States and what the notes count are zero.
 template <int kRounds, class Word>
 Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
@@ -316,14 +200,12 @@ Result<Plan> QueuePlan(const Call& call, const Problem& p, bool count_segments, 
                           .copies = copies};
   if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
   auto* const wide_states = reinterpret_cast<uint64_t*>(tile_states);
-  Status queued = shape.wide ? QueueSort<kManyRounds>(call, p.n(), shape, notes, wide_states, unsorted, other)
-                  : shape.rounds == kManyRounds
-                      ? QueueSort<kManyRounds>(call, p.n(), shape, notes, tile_states, unsorted, other)
-                      : QueueSort<kFewRounds>(call, p.n(), shape, notes, tile_states, unsorted, other);
+  const Status queued = shape.wide ? QueueSort<kManyRounds>(call, p.n(), shape, notes, wide_states, unsorted, other)
+                        : shape.rounds == kManyRounds
+                            ? QueueSort<kManyRounds>(call, p.n(), shape, notes, tile_states, unsorted, other)
+                            : QueueSort<kFewRounds>(call, p.n(), shape, notes, tile_states, unsorted, other);
   if (!queued.ok()) return queued;
-  queued = call.LaunchEarly(FindRowsKernel, Blocks(groups, kGroupsPerBlock), kFindThreads, 0, sorted, p.n(),
-                            rows_before, notes, ReportJob(p, to));
-  if (!queued.ok()) return queued;
+  if (Status s = QueueFindRows(call, {sorted, p.n(), rows_before, notes}, ReportJob(p, to)); !s.ok()) return s;
   return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
 }
 
