@@ -64,7 +64,12 @@ Status RunRowLoop(const Problem& p, const Plan<C>& plan, const Context& ctx, T* 
   const Result<SumRowsFunction<T, C>> sum_rows =
       ChooseByIsa<SumRowsFunction<T, C>>(ctx, []<Isa I>() { return &SumRows<I, T, C>; });
   if (!sum_rows.ok()) return sum_rows.status();
-  const Result<Scratch<SumType<T>>> scales = MakeScales<SumType<T>>(p, plan.counts, ctx);
+  using A = SumType<T>;
+  const A* contribution_scales = nullptr;
+  if constexpr (std::is_same_v<A, float>) {
+    if (p.combiner == SegmentCombiner::kMean) contribution_scales = plan.mean_scales.data();
+  }
+  const Result<Scratch<A>> scales = contribution_scales != nullptr ? Scratch<A>() : MakeScales<A>(p, plan.counts, ctx);
   if (!scales.ok()) return scales.status();
   if (p.width == 0 || plan.rows == 0) return {};
   const RowJob<T, C> job = {
@@ -75,6 +80,7 @@ Status RunRowLoop(const Problem& p, const Plan<C>& plan, const Context& ctx, T* 
       .row_starts = plan.row_starts.data(),
       .num_rows = plan.rows,
       .scales = scales->data(),
+      .contribution_scales = contribution_scales,
       .pairwise = ctx.accumulation.value_or(Accumulation::kSequential) == Accumulation::kFast,
       .output = output,
       .dense = dense,

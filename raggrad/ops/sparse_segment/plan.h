@@ -13,6 +13,7 @@ struct Plan {
   Scratch<int64_t> row_starts;  // where each unique row's contributions begin; one more entry, the end
   int64_t rows = 0;             // unique rows
   Scratch<int64_t> counts;      // ids per segment; empty if it was not asked for
+  Scratch<float> mean_scales;   // what Mean multiplies each contribution by, in float; only in a SegmentPlan
 };
 
 // Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment if they are counted, the radix sort's

@@ -33,7 +33,10 @@ template <Isa I, bool kScaled, class T, class C, class F>
       PrefetchRow<I>(job.grad + job.contributions[k + kAhead].segment() * job.width + column, columns);
     }
     const int64_t segment = job.contributions[k].segment();
-    f(job.grad + segment * job.width + column, kScaled ? job.scales[segment] : SumType<T>{1});
+    const SumType<T> scale = !kScaled                             ? SumType<T>{1}
+                             : job.contribution_scales != nullptr ? job.contribution_scales[k]
+                                                                  : job.scales[segment];
+    f(job.grad + segment * job.width + column, scale);
   }
 }
 
@@ -198,7 +201,7 @@ template <Isa I, class T, class C>
 void SumRows(const RowJob<T, C>& job, int64_t row_begin, int64_t row_end, int64_t column_begin,
              int64_t column_end) noexcept {
   const ::raggrad::cpu::ScopedFlushSubnormals flush;
-  if (job.scales != nullptr) {
+  if (job.scales != nullptr || job.contribution_scales != nullptr) {
     SumRowsScaled<I, true>(job, row_begin, row_end, column_begin, column_end);
   } else {
     SumRowsScaled<I, false>(job, row_begin, row_end, column_begin, column_end);

@@ -19,7 +19,9 @@ struct RowJob {
   const int64_t* row_starts;  // [rows + 1]
   int64_t num_rows;
   const SumType<T>* scales;  // per segment, or null for 1
-  bool pairwise;             // Accumulation::kFast
+  // The same per contribution, if they are at hand: then those per segment need not be looked up in random order.
+  const SumType<T>* contribution_scales;
+  bool pairwise;  // Accumulation::kFast
   T* output;
   bool dense;  // row u goes to output row contributions[row_starts[u]].row instead of u
   const UpdateJob<SumType<T>>* update = nullptr;  // if set, rows go there, rounded to T, and not to the output

@@ -76,10 +76,24 @@ Status KeepIds(const TensorView& indices, const TensorView& segment_ids, const C
   return {};
 }
 
+Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) noexcept {
+  Result<Scratch<float>> scales = Scratch<float>::Make(ctx, n);
+  if (!scales.ok()) return scales.status();
+  Parallel& parallel = ctx.executor();
+  ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      (*scales)[k] = static_cast<float>(1.0 / static_cast<double>(plan.counts[plan.contributions[k].segment()]));
+    }
+  });
+  plan.mean_scales = *std::move(scales);
+  return {};
+}
+
 Status FillOnCpu(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept {
   Result<Plan<Contribution>> sorted = MakePlan<Contribution>(problem, /*count_segments=*/true, ctx);
   if (!sorted.ok()) return sorted.status();
   state.sorted = *std::move(sorted);
+  if (Status s = MakeMeanScales(problem.n(), ctx, state.sorted); !s.ok()) return s;
   return KeepIds(problem.indices, problem.segment_ids, ctx, state);
 }
 

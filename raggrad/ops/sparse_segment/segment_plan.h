@@ -10,8 +10,8 @@
 // and works with operands there: a plan of ids on a GPU is made by one call that waits for the stream, and gradients
 // that use it wait for nothing.
 //
-// Memory: 16 bytes per id, 8 per unique index and 8 per segment, from the context's allocator, which must outlive the
-// plan. While it is made, 8 bytes per id more. On a GPU as much, or less.
+// Memory: 20 bytes per id, 8 per unique index and 8 per segment, from the context's allocator, which must outlive the
+// plan. While it is made, 4 bytes per id more. On a GPU as much, or less.
 #pragma once
 
 #include <memory>
