@@ -6,8 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "raggrad/ops/sparse_fill_empty_rows/reference.h"
-#include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+#include "raggrad/ops/sparse_fill_empty_rows/test_grad.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
@@ -17,33 +16,9 @@
 namespace raggrad {
 namespace {
 
-using ::raggrad::testing::Array;
-using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::GtestTypes;
-using ::raggrad::testing::HoldsBits;
-using ::raggrad::testing::IsOk;
-using ::raggrad::testing::SameBits;
-using ::raggrad::testing::StatusIs;
-using ::testing::HasSubstr;
-namespace reference = sparse_fill_empty_rows::reference;
-
-// Every setting gives what the reference gives, or names the entry that the reference stops at.
-template <class T>
-void ExpectAsReference(const std::vector<int64_t>& map, const std::vector<T>& grad) {
-  const auto want = reference::Grad<T>(map, grad);
-  ForEachSetting([&](const Context& ctx) {
-    const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
-    if (want.bad_position >= 0) {
-      EXPECT_THAT(got, StatusIs(Code::kInvalidArgument,
-                                HasSubstr("[reverse_index_map[" + std::to_string(want.bad_position) + "]")));
-      return;
-    }
-    ASSERT_THAT(got, IsOk());
-    EXPECT_TRUE(HoldsBits(got->d_values.view(), Array(want.d_values)));
-    EXPECT_TRUE(SameBits(*got->d_default_value.template As<T>(), want.d_default_value));
-  });
-}
+using sparse_fill_empty_rows::ExpectAsReference;
 
 template <class T = double>
 void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {

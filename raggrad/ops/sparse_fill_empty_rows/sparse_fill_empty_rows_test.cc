@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "raggrad/core/sum_type.h"
-#include "raggrad/ops/sparse_fill_empty_rows/reference.h"
+#include "raggrad/ops/sparse_fill_empty_rows/test_grad.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
@@ -33,6 +33,8 @@ using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::SameBits;
 using ::raggrad::testing::StatusIs;
+using sparse_fill_empty_rows::ExpectSameAsReference;
+using sparse_fill_empty_rows::Scalar;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace reference = sparse_fill_empty_rows::reference;
@@ -41,24 +43,6 @@ constexpr int64_t kSplit = 7 * 16384 + 13;       // entries enough for seven thr
 constexpr int64_t kFlagsSplit = 2 * 262144 + 5;  // places enough for two threads to clear their flags
 constexpr auto kMin = std::numeric_limits<int64_t>::min();
 constexpr auto kMax = std::numeric_limits<int64_t>::max();
-
-template <class T>
-Array<T> Scalar(T value) {
-  return {{value}, Shape{}};
-}
-
-// Every setting gives, bit for bit, what the reference gives.
-template <class T>
-void ExpectSameAsReference(const std::vector<int64_t>& map, const std::vector<T>& grad) {
-  const auto want = reference::Grad<T>(map, grad);
-  ASSERT_EQ(want.bad_position, -1);
-  ForEachSetting([&](const Context& ctx) {
-    const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
-    ASSERT_THAT(got, IsOk());
-    EXPECT_TRUE(HoldsBits(got->d_values.view(), Array(want.d_values)));
-    EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(want.d_default_value)));
-  });
-}
 
 template <class T>
 void ExpectDefault(const std::vector<T>& unnamed, T want) {

@@ -1,6 +1,5 @@
 // Host side of the CPU backend: plan, outputs, split of the row loop over workers.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -41,7 +40,7 @@ class PlanOf {
   Plan<C> own_;
 };
 
-// What contributions of a segment are multiplied by: rounded once, from double. Empty for Sum.
+// ScaleOf all segments. Empty for Sum.
 template <class A>
 Result<Scratch<A>> MakeScales(const Problem& p, const Scratch<int64_t>& counts, const Context& ctx) noexcept {
   if (p.combiner == SegmentCombiner::kSum || p.width == 0) return Scratch<A>();
@@ -50,8 +49,7 @@ Result<Scratch<A>> MakeScales(const Problem& p, const Scratch<int64_t>& counts, 
   Parallel& parallel = ctx.executor();
   ForEachChunk(parallel, SplitEvenly(parallel, p.segments(), 1 << 14), [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
-      const double count = static_cast<double>(std::max<int64_t>(counts[s], 1));
-      (*scales)[s] = static_cast<A>(1.0 / (p.combiner == SegmentCombiner::kMean ? count : std::sqrt(count)));
+      (*scales)[s] = ScaleOf<A>(p.combiner, std::max<int64_t>(counts[s], 1));
     }
   });
   return scales;

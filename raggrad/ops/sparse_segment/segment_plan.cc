@@ -82,7 +82,8 @@ Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) n
   Parallel& parallel = ctx.executor();
   ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      (*scales)[k] = static_cast<float>(1.0 / static_cast<double>(plan.counts[plan.contributions[k].segment()]));
+      (*scales)[k] =
+          sparse_segment::ScaleOf<float>(SegmentCombiner::kMean, plan.counts[plan.contributions[k].segment()]);
     }
   });
   plan.mean_scales = *std::move(scales);
