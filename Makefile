@@ -11,6 +11,7 @@ JOBS ?= $(shell nproc)
 MINUTES ?= 10
 SECONDS ?= 60
 SEED ?=
+CMAKE_OPTIONS ?=
 BENCH ?=
 SWEEP ?=
 FILTER ?= -(ids|entries):100000000
@@ -93,7 +94,7 @@ test-clang: build/clang/.built  ## the C++ tests, compiled by clang, and the ben
 test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine's; nvcc on the PATH or named by CUDACXX
 	tools/gpu_tests.sh gpu --all
 
-# The release build takes the kernels in where there is nvcc, and keeps in mind where that was.
+# The release build keeps in mind where nvcc was: later ones have the kernels, too.
 .PHONY: cuda
 cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it installs if need be; counts tests that need a GPU
 	if ! command -v "$${CUDACXX:-nvcc}" >/dev/null; then \
@@ -101,7 +102,7 @@ cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it insta
 	  cuda=$$(echo $(CURDIR)/$(VENV_CUDA)/lib/python3.*/site-packages/nvidia/cu13); \
 	  export CUDACXX="$$cuda/bin/nvcc" CUDAFLAGS="-I$$cuda/include/cccl -L$$cuda/lib"; \
 	fi; \
-	$(MAKE) build/release/.built
+	$(MAKE) build/release/.built CMAKE_OPTIONS=-DRAGGRAD_CUDA=ON
 	tools/gpu_tests.sh release
 
 .PHONY: fuzz
@@ -173,7 +174,7 @@ $(VENV_CUDA)/.packages: tools/setup/requirements-cuda.txt | $(VENV_CUDA)/.create
 build/release/.built build/asan/.built build/tsan/.built build/clang/.built: build/%/.built: | $(VENV)/.created
 	tools/setup/system_packages.sh $(TEST_PACKAGES) $(if $(filter asan clang,$*),clang libclang-rt-dev) \
 	  $(if $(filter clang,$*),libbenchmark-dev)
-	cmake --preset $*
+	cmake --preset $* $(CMAKE_OPTIONS)
 	cmake --build --preset $* -j $(JOBS)
 
 # Without system_packages.sh: machines with a GPU often have no network.
