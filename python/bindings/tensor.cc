@@ -28,11 +28,16 @@ bool IsWritable(nb::handle data, const TensorView& view) {
   return kind == Kind::kNumpy || kind == Kind::kTorch;
 }
 
+PyTensor Show(nb::handle data, const Argument& argument) {
+  PyTensor tensor;
+  tensor.view = ViewOf(data, argument, tensor.keep);
+  tensor.writable = IsWritable(data, tensor.view);
+  return tensor;
+}
+
 PyTensor Make(nb::handle data, nb::handle dtype) {
   const DType wanted = ParseDType(dtype, "Tensor", "dtype");
-  PyTensor tensor;
-  tensor.view = ViewOf(data, {.op = "Tensor", .name = "data", .literal = wanted}, tensor.keep);
-  tensor.writable = IsWritable(data, tensor.view);
+  PyTensor tensor = Show(data, {.op = "Tensor", .name = "data", .literal = wanted});
   if (wanted == DType::kInvalid || wanted == tensor.view.dtype) return tensor;
   if (StorageOf(wanted) != tensor.view.dtype) {
     RaiseInvalid("Tensor: data has dtype ", tensor.view.dtype, ", not ", wanted,
@@ -158,6 +163,14 @@ Tensor([1, 2, 3], dtype='qint8', shape=(3,))
              return nb::make_tuple(nb::handle(Py_TYPE(self.ptr())), nb::make_tuple(ToNumpy(self), dtype));
            })
       .def("__repr__", [](nb::handle_t<PyTensor> self) { return Repr(self); });
+  module.def(
+      "tensor_of",
+      [](nb::handle data, const std::string& op, const std::string& name, nb::handle literals) {
+        return Show(data, {.op = op, .name = name, .literal = ParseDType(literals, op, name)});
+      },
+      "data"_a.none(), "op"_a, "name"_a, "literals"_a = nb::none(),
+      "An argument as a Tensor, with errors that name it. Numbers and lists become `literals`; arrays stay what they "
+      "are.");
 }
 
 }  // namespace raggrad::python

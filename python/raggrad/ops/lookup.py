@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from .. import _core, raw_ops
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
 from ..ragged import Ragged
+from ..ragged.arrays import numpy_of, numpy_parts
 from . import segments
 
 _COMBINERS = ("sum", "mean", "sqrtn")
+_FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 
 class LookupGrad(NamedTuple):
@@ -35,41 +38,71 @@ class _Ids(NamedTuple):
     weights: np.ndarray | None
 
 
-def _numpy(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else _core.Tensor(array).numpy()
+def _floats(op: str, name: str, array: Any) -> np.ndarray:
+    numbers = numpy_of(array, op, name, "float32")
+    if numbers.dtype not in _FLOATS:
+        raise InvalidArgumentError(
+            f"{op}: {name} must be floats [{name}: expected half, bfloat16, float32 or float64, got {numbers.dtype}]"
+        )
+    return numbers
 
 
-def _read_ids(name: str, ids: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def _table(op: str, params: Any) -> np.ndarray:
+    table = _floats(op, "params", params)
+    if table.ndim == 0:
+        raise InvalidArgumentError(f"{op}: params must have rows [params: expected at least rank 1, got a scalar]")
+    return table
+
+
+def _integers(op: str, name: str, array: Any, rank: int) -> np.ndarray:
+    numbers = numpy_of(array, op, name, "int64")
+    if numbers.dtype not in (np.int32, np.int64) or numbers.ndim != rank:
+        raise InvalidArgumentError(
+            f"{op}: {name} has the wrong dtype or shape [{name}: expected int32 or int64 of rank {rank}, "
+            f"got {numbers.dtype} of shape {numbers.shape}]"
+        )
+    return numbers
+
+
+def _read_ids(op: str, ids: Any) -> tuple[np.ndarray, np.ndarray, int]:
     if isinstance(ids, Ragged):
-        if len(ids.nested_splits) != 1:
+        if ids.ragged_rank != 1:
             raise InvalidArgumentError(
-                f"{name}: ids must be a matrix [ids: expected one level of splits, got {len(ids.nested_splits)}]"
+                f"{op}: ids must be a matrix [ids: expected one level of splits, got {ids.ragged_rank}]"
             )
-        lengths = np.diff(_numpy(ids.nested_splits[0]))
-        return _numpy(ids.values), np.repeat(np.arange(len(lengths)), lengths), len(lengths)
+        (splits,), numbers = numpy_parts(ids.nested_splits, ids.values, f"{op}: ids")
+        lengths = np.diff(splits)
+        return _integers(op, "ids.values", numbers, 1), np.repeat(np.arange(len(lengths)), lengths), len(lengths)
     if all(hasattr(ids, part) for part in ("indices", "values", "dense_shape")):
-        shape = _numpy(ids.dense_shape)
-        if len(shape) != 2:
-            raise InvalidArgumentError(f"{name}: ids must be a matrix [ids: expected rank 2, got {len(shape)}]")
-        return _numpy(ids.values), np.ascontiguousarray(_numpy(ids.indices)[:, 0]), int(shape[0])
+        shape = _integers(op, "ids.dense_shape", ids.dense_shape, 1)
+        indices = _integers(op, "ids.indices", ids.indices, 2)
+        numbers = _integers(op, "ids.values", ids.values, 1)
+        if len(shape) != 2 or (shape < 0).any():
+            raise InvalidArgumentError(
+                f"{op}: ids must be a matrix [ids.dense_shape: expected two sizes >= 0, got {shape}]"
+            )
+        if indices.shape != (len(numbers), 2):
+            raise InvalidArgumentError(
+                f"{op}: every id needs a place [ids.indices: expected shape {(len(numbers), 2)}, got {indices.shape}]"
+            )
+        return numbers, np.ascontiguousarray(indices[:, 0]), int(shape[0])
     raise InvalidArgumentError(
-        f"{name}: expected ids as a raggrad.Ragged, or as anything with indices, values and dense_shape "
+        f"{op}: expected ids as a raggrad.Ragged, or as anything with indices, values and dense_shape "
         f"(tf.SparseTensor); got {type(ids).__name__}"
     )
 
 
-def _read(name: str, ids: Any, weights: Any, combiner: str) -> _Ids:
+def _read(op: str, ids: Any, weights: Any, combiner: str) -> _Ids:
     if combiner not in _COMBINERS:
-        raise InvalidArgumentError(
-            f"{name}: no such combiner [combiner: expected one of {_COMBINERS}, got {combiner!r}]"
-        )
-    numbers, examples, num_examples = _read_ids(name, ids)
+        raise InvalidArgumentError(f"{op}: no such combiner [combiner: expected one of {_COMBINERS}, got {combiner!r}]")
+    numbers, examples, num_examples = _read_ids(op, ids)
     if weights is None:
         return _Ids(numbers, examples, num_examples, None)
-    weights = _numpy(weights.values if hasattr(weights, "values") and not callable(weights.values) else weights)
+    values = getattr(weights, "values", weights)  # of what has the form of ids; torch has a method of this name
+    weights = _floats(op, "weights", weights if callable(values) else values)
     if weights.shape != numbers.shape:
         raise InvalidArgumentError(
-            f"{name}: every id needs a weight [weights: expected shape {numbers.shape}, got {weights.shape}]"
+            f"{op}: every id needs a weight [weights: expected shape {numbers.shape}, got {weights.shape}]"
         )
     return _Ids(numbers, examples, num_examples, weights)
 
@@ -82,12 +115,29 @@ def _column(vector: np.ndarray, like: np.ndarray) -> np.ndarray:
     return vector.reshape(-1, *(1 for _ in like.shape[1:]))
 
 
-def _check_range(name: str, ids: np.ndarray, num_rows: int) -> None:
-    bad = np.flatnonzero((ids < 0) | (ids >= num_rows))
-    if len(bad):
+def _check_rows(op: str, ids: np.ndarray, bad: np.ndarray, num_rows: int) -> None:
+    if bad.any():
+        place = int(bad.argmax())
         raise InvalidArgumentError(
-            f"{name}: an id is not a row of params [ids[{bad[0]}]: expected 0 to {num_rows - 1}, got {ids[bad[0]]}]"
+            f"{op}: an id is out of range [ids[{place}]: expected 0 to {num_rows - 1}, got {ids[place]}]"
         )
+
+
+def _check_examples(op: str, read: _Ids) -> None:
+    before = np.concatenate([[0], read.examples])[:-1]
+    bad = (read.examples < before) | (read.examples >= read.num_examples)
+    if bad.any():
+        place = int(bad.argmax())
+        raise InvalidArgumentError(
+            f"{op}: ids must be in the order of their examples [ids.indices[{place}, 0]: expected {before[place]} to "
+            f"{read.num_examples - 1}, got {read.examples[place]}]"
+        )
+
+
+def _check(op: str, read: _Ids, num_rows: int) -> None:
+    """What is asked of the numbers. Operators ask it, too; this is for what NumPy reads, and to say it in our words."""
+    _check_rows(op, read.ids, (read.ids < 0) | (read.ids >= num_rows), num_rows)
+    _check_examples(op, read)
 
 
 def _segment_sum(rows: np.ndarray, read: _Ids) -> np.ndarray:
@@ -108,14 +158,55 @@ def _divisor(read: _Ids, weights: np.ndarray, combiner: str) -> np.ndarray:
     return np.where(divisor == 0, divisor.dtype.type(1), divisor)
 
 
-def _weighted(name: str, params: np.ndarray, read: _Ids, combiner: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _weighted(op: str, table: np.ndarray, read: _Ids, combiner: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pooled rows, the rows that were looked up, and what the sums were divided by."""
-    _check_range(name, read.ids, len(params))
-    weights = _wide(read.weights).astype(_wide(params[:0]).dtype, copy=False)
-    rows = _wide(params[read.ids])
+    _check(op, read, len(table))
+    weights = _wide(read.weights).astype(_wide(table[:0]).dtype, copy=False)
+    rows = _wide(table[read.ids])
     divisor = _divisor(read, weights, combiner)
     pooled = _segment_sum(rows * _column(weights, rows), read) / _column(divisor, rows)
     return pooled, rows, divisor
+
+
+def _lookup(op: str, params: Any, read: _Ids, combiner: str) -> Any:
+    table = _table(op, params)
+    if read.weights is None:
+        data = table if isinstance(params, (list, tuple)) else params
+        try:
+            return segments.pool(combiner, data, read.ids, read.examples, read.num_examples, None)
+        except InvalidArgumentError:
+            _check(op, read, len(table))
+            raise
+    pooled, _, _ = _weighted(op, table, read, combiner)
+    return _core.in_kind_of(pooled.astype(table.dtype, copy=False), params)
+
+
+def _lookup_grad(op: str, grad: Any, params: Any, read: _Ids, combiner: str) -> LookupGrad:
+    table = _table(op, params)
+    upstream = _floats(op, "grad", grad)
+    expected = (read.num_examples, *table.shape[1:])
+    if upstream.shape != expected:
+        raise InvalidArgumentError(f"{op}: grad has the wrong shape [grad: expected {expected}, got {upstream.shape}]")
+    if read.weights is None:
+        data = upstream if isinstance(grad, (list, tuple)) else grad
+        try:
+            return LookupGrad(segments.pool_grad(combiner, data, read.ids, read.examples, len(table), None), None)
+        except InvalidArgumentError:
+            _check(op, read, len(table))
+            raise
+    pooled, rows, divisor = _weighted(op, table, read, combiner)
+    weights = _column(_wide(read.weights).astype(rows.dtype, copy=False), rows)
+    row_grad = (_wide(upstream) / _column(divisor, upstream))[read.examples]
+    slices = IndexedSlices((row_grad * weights).astype(table.dtype, copy=False), read.ids, table.shape).coalesce()
+    if combiner == "mean":
+        rows = rows - pooled[read.examples]
+    elif combiner == "sqrtn":
+        rows = rows - pooled[read.examples] * weights / _column(divisor, pooled)[read.examples]
+    d_weights = (row_grad * rows).reshape(len(rows), -1).sum(axis=1).astype(read.weights.dtype, copy=False)
+    slices = IndexedSlices(
+        _core.in_kind_of(slices.values, params), _core.in_kind_of(slices.indices, params), slices.dense_shape
+    )
+    return LookupGrad(slices, _core.in_kind_of(d_weights, params))
 
 
 def embedding_lookup_sparse(params: Any, ids: Any, weights: Any = None, combiner: str = "mean") -> Any:
@@ -127,7 +218,7 @@ def embedding_lookup_sparse(params: Any, ids: Any, weights: Any = None, combiner
       params: [rows, ...], half, bfloat16, float32 or float64.
       ids: the ids of each example: a raggrad.Ragged of one level, or anything with indices [n, 2], values [n] and
         dense_shape [2], such as tf.SparseTensor, with its rows in order.
-      weights: one for each id: an array, or anything of the form of `ids`.
+      weights: one for each id, of the types of `params`: an array, or anything of the form of `ids`.
       combiner: "sum": sum(w x). "mean": sum(w x) / sum(w). "sqrtn": sum(w x) / sqrt(sum(w^2)). w = 1 without weights.
 
     Returns:
@@ -142,13 +233,8 @@ def embedding_lookup_sparse(params: Any, ids: Any, weights: Any = None, combiner
     >>> ops.embedding_lookup_sparse(params, ids, weights=np.float32([1, 3, 2]), combiner="mean").tolist()
     [[3.25, 3.25], [0.0, 0.0], [2.0, 2.0]]
     """
-    name = "embedding_lookup_sparse"
-    read = _read(name, ids, weights, combiner)
-    if read.weights is None:
-        return segments.pool(combiner, params, read.ids, read.examples, read.num_examples, None)
-    table = _numpy(params)
-    pooled, _, _ = _weighted(name, table, read, combiner)
-    return _core.in_kind_of(pooled.astype(table.dtype, copy=False), params)
+    op = "embedding_lookup_sparse"
+    return _lookup(op, params, _read(op, ids, weights, combiner), combiner)
 
 
 def embedding_lookup_sparse_grad(
@@ -168,58 +254,33 @@ def embedding_lookup_sparse_grad(
     >>> grad.params.values.tolist()
     [[0.5, 0.5], [5.5, 5.5]]
     """
-    name = "embedding_lookup_sparse_grad"
-    read = _read(name, ids, weights, combiner)
-    table = _numpy(params)
-    if read.weights is None:
-        return LookupGrad(segments.pool_grad(combiner, grad, read.ids, read.examples, len(table), None), None)
-    pooled, rows, divisor = _weighted(name, table, read, combiner)
-    upstream = _wide(_numpy(grad))
-    if upstream.shape != pooled.shape:
-        raise InvalidArgumentError(
-            f"{name}: grad has the wrong shape [grad: expected {pooled.shape}, got {upstream.shape}]"
-        )
-    weights = _column(_wide(read.weights).astype(rows.dtype, copy=False), rows)
-    row_grad = (upstream / _column(divisor, upstream))[read.examples]
-    slices = IndexedSlices((row_grad * weights).astype(table.dtype, copy=False), read.ids, table.shape).coalesce()
-    if combiner == "mean":
-        rows = rows - pooled[read.examples]
-    elif combiner == "sqrtn":
-        rows = rows - pooled[read.examples] * weights / _column(divisor, pooled)[read.examples]
-    d_weights = (row_grad * rows).reshape(len(rows), -1).sum(axis=1).astype(read.weights.dtype, copy=False)
-    slices = IndexedSlices(
-        _core.in_kind_of(slices.values, params), _core.in_kind_of(slices.indices, params), slices.dense_shape
-    )
-    return LookupGrad(slices, _core.in_kind_of(d_weights, params))
+    op = "embedding_lookup_sparse_grad"
+    return _lookup_grad(op, grad, params, _read(op, ids, weights, combiner), combiner)
 
 
-def _prune(read: _Ids, combiner: str) -> _Ids:
+def _safe(op: str, params: Any, ids: Any, weights: Any, combiner: str, default_id: int | None) -> _Ids:
     """Without ids below 0 and, unless sums are wanted, without weights that are not positive: as TensorFlow."""
+    read = _read(op, ids, weights, combiner)
+    _check_examples(op, read)
     keep = read.ids >= 0
     if read.weights is not None and combiner != "sum":
         keep &= read.weights > 0
-    weights = None if read.weights is None else read.weights[keep]
-    return _Ids(read.ids[keep], read.examples[keep], read.num_examples, weights)
-
-
-class _SparseIds(NamedTuple):
-    indices: np.ndarray
-    values: np.ndarray
-    dense_shape: np.ndarray
-
-
-def _safe_ids(name: str, ids: Any, weights: Any, combiner: str, default_id: int | None) -> tuple[_SparseIds, Any]:
-    read = _prune(_read(name, ids, weights, combiner), combiner)
-    numbers, examples, row_weights = read.ids, read.examples, read.weights
+    num_rows = len(_table(op, params))
+    _check_rows(op, read.ids, keep & (read.ids >= num_rows), num_rows)
+    numbers, examples = read.ids[keep], read.examples[keep]
+    row_weights = None if read.weights is None else read.weights[keep]
     if default_id is not None:
+        if not isinstance(default_id, (int, np.integer)) or not 0 <= default_id < num_rows:
+            raise InvalidArgumentError(
+                f"{op}: default_id is out of range [default_id: expected 0 to {num_rows - 1}, got {default_id!r}]"
+            )
         empty = np.setdiff1d(np.arange(read.num_examples), examples)
         order = np.argsort(np.concatenate([examples, empty]), kind="stable")
         numbers = np.concatenate([numbers, np.full(len(empty), default_id, numbers.dtype)])[order]
         examples = np.concatenate([examples, empty])[order]
         if row_weights is not None:
             row_weights = np.concatenate([row_weights, np.ones(len(empty), row_weights.dtype)])[order]
-    indices = np.stack([examples, np.zeros_like(examples)], axis=1)
-    return _SparseIds(indices, numbers, np.array([read.num_examples, 1])), row_weights
+    return _Ids(numbers, examples, read.num_examples, row_weights)
 
 
 def safe_embedding_lookup_sparse(
@@ -236,8 +297,8 @@ def safe_embedding_lookup_sparse(
     >>> ops.safe_embedding_lookup_sparse(params, Ragged.from_lists([[0, -1], []]), default_id=1).tolist()
     [[1.0, 1.0], [2.0, 2.0]]
     """
-    safe, safe_weights = _safe_ids("safe_embedding_lookup_sparse", ids, weights, combiner, default_id)
-    return embedding_lookup_sparse(params, safe, safe_weights, combiner)
+    op = "safe_embedding_lookup_sparse"
+    return _lookup(op, params, _safe(op, params, ids, weights, combiner, default_id), combiner)
 
 
 def safe_embedding_lookup_sparse_grad(
@@ -257,5 +318,5 @@ def safe_embedding_lookup_sparse_grad(
     >>> ops.safe_embedding_lookup_sparse_grad(np.ones((2, 2), np.float32), params, ids).to_dense().tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    safe, safe_weights = _safe_ids("safe_embedding_lookup_sparse_grad", ids, weights, combiner, default_id)
-    return embedding_lookup_sparse_grad(grad, params, safe, safe_weights, combiner).params
+    op = "safe_embedding_lookup_sparse_grad"
+    return _lookup_grad(op, grad, params, _safe(op, params, ids, weights, combiner, default_id), combiner).params

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import raw_ops
-from ..ragged import Ragged, VariantArray
+from .. import _core, raw_ops
+from ..errors import InvalidArgumentError
+from ..ragged import Ragged, VariantArray, variant_parts
 from ..raw_ops import (
     FillEmptyRowsGradOutput,
     RaggedFillEmptyRowsOutput,
@@ -79,6 +80,7 @@ def unstack(ragged: Ragged) -> VariantArray:
     >>> [row.values.tolist() for row in ops.unstack(Ragged.from_lists([[1.0, 2.0], [3.0]]))]
     [[1.0, 2.0], [3.0]]
     """
+    _check_ragged("unstack", ragged)
     return raw_ops.RaggedTensorToVariant(
         rt_nested_splits=ragged.nested_splits, rt_dense_values=ragged.values, batched_input=True
     )
@@ -94,11 +96,13 @@ def unstack_grad(grad: Any, ragged: Ragged) -> Any:
     >>> ops.unstack_grad([Ragged([], ragged.values[:2]), None], ragged).tolist()
     [1.0, 2.0, 0.0]
     """
+    _check_ragged("unstack_grad", ragged)
+    values = _core.tensor_of(ragged.values, "unstack_grad", "ragged.values")
     return raw_ops.RaggedTensorToVariantGradient(
         encoded_ragged_grad=grad,
-        row_splits=ragged.nested_splits[0],
-        dense_values_shape=[int(d) for d in ragged.values.shape],
-        Tvalues=ragged.values.dtype,
+        row_splits=ragged.nested_splits[0] if ragged.nested_splits else 0,
+        dense_values_shape=list(values.shape),
+        Tvalues=values.dtype,
     )
 
 
@@ -110,14 +114,21 @@ def stack(rows: Any) -> Ragged:
     [0, 2, 3]
     """
     pieces = rows if isinstance(rows, VariantArray) else VariantArray(rows)
-    first = next((piece for piece in pieces if piece is not None), None)
-    depth = len(first.nested_splits) if first is not None else 0
-    dtype = getattr(first.values, "dtype", "float32") if first is not None else "float32"
+    elements, shape = variant_parts(pieces, "stack")
+    given = (elements[i] for i in range(len(elements)))
+    first = next((piece for piece in given if piece is not None), Ragged([], []))
+    depth = first.ragged_rank
+    splits = first.nested_splits[0] if depth else []
     out = raw_ops.RaggedTensorFromVariant(
         encoded_ragged=pieces,
         input_ragged_rank=depth,
-        output_ragged_rank=depth + len(pieces.shape),
-        Tvalues=dtype,
-        Tsplits=getattr(first.nested_splits[0], "dtype", "int64") if depth else "int64",
+        output_ragged_rank=depth + len(shape),
+        Tvalues=_core.tensor_of(first.values, "stack", "values of a row").dtype,
+        Tsplits=_core.tensor_of(splits, "stack", "nested_splits[0] of a row", "int64").dtype,
     )
     return Ragged(out.output_nested_splits, out.output_dense_values)
+
+
+def _check_ragged(op: str, value: Any) -> None:
+    if not isinstance(value, Ragged):
+        raise InvalidArgumentError(f"{op}: ragged: expected a raggrad.Ragged, got {type(value).__name__}")

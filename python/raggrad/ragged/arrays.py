@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor
+from .._core import tensor_of
 from ..errors import InvalidArgumentError
 
 
@@ -21,9 +21,12 @@ def needed(module: str, what: str) -> ModuleType:
         raise ImportError(f"{what} needs the package {module.split('.')[0]}: {error}") from error
 
 
-def numpy_of(array: Any) -> np.ndarray:
-    """The array in NumPy, without a copy where that is possible. Quantized types are their integers."""
-    return array if isinstance(array, np.ndarray) else Tensor(array).numpy()
+def numpy_of(array: Any, what: str, name: str, literals: str | None = None) -> np.ndarray:
+    """The array in NumPy, without a copy where that is possible. Quantized types are their integers.
+
+    `what` and `name` say in errors what it was for; `literals` is the dtype that lists and numbers take.
+    """
+    return array if type(array) is np.ndarray else tensor_of(array, what, name, literals).numpy()
 
 
 def strings(texts: Sequence[bytes]) -> np.ndarray:
@@ -44,13 +47,32 @@ def of_one_type(splits: list[np.ndarray]) -> list[np.ndarray]:
     return [s.astype(widest, copy=False) for s in splits]
 
 
-def lengths_of(splits: list[np.ndarray], values: np.ndarray, what: str) -> list[int]:
-    """How many rows each level has, the values last. Raises unless the splits are splits: others trust them blindly."""
-    rows = [len(s) - 1 for s in splits] + list(values.shape[:1])
-    for level, array in enumerate(splits):
-        ordered = array.ndim == 1 and len(array) > 0 and array[0] == 0 and not (array[1:] < array[:-1]).any()
-        if not ordered or array[-1] != rows[level + 1]:
+def numpy_parts(nested_splits: list[Any], values: Any, what: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Splits and values in NumPy. Raises unless the splits are splits: others trust them blindly."""
+    splits = [numpy_of(s, what, f"nested_splits[{level}]") for level, s in enumerate(nested_splits)]
+    data = numpy_of(values, what, "values")
+    if splits and not data.shape:
+        raise InvalidArgumentError(f"{what}: values: expected rows for the splits, got a scalar")
+    last = len(data) if splits else 0
+    for level in reversed(range(len(splits))):
+        if fault := _fault(splits[level], last):
             raise InvalidArgumentError(
-                f"{what}: nested_splits[{level}]: expected a vector from 0 to {rows[level + 1]} that does not decrease"
+                f"{what}: nested_splits[{level}]: expected a vector from 0 to {last} that never falls, got {fault}"
             )
-    return rows
+        last = len(splits[level]) - 1
+    return splits, data
+
+
+def _fault(splits: np.ndarray, last: int) -> str:
+    """What keeps an array from being the splits of `last` rows."""
+    if splits.ndim != 1 or not len(splits):
+        return f"shape {splits.shape}"
+    if splits.dtype not in (np.int32, np.int64):
+        return f"dtype {splits.dtype}, which is neither int32 nor int64"
+    if splits[0] != 0:
+        return f"{splits[0]} at its start"
+    falls = splits[1:] < splits[:-1]
+    if falls.any():
+        place = int(falls.argmax())
+        return f"{splits[place + 1]} after {splits[place]} at [{place + 1}]"
+    return "" if splits[-1] == last else f"{splits[-1]} at its end"

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgumentError
-from .arrays import lengths_of, numpy_of, of_one_type, strings, uniform_splits
+from .arrays import numpy_parts, of_one_type, strings, uniform_splits
 
 Parts = tuple[list[np.ndarray], np.ndarray]
 
@@ -176,12 +176,12 @@ def _read_string_views(node: _Node) -> np.ndarray:
 
 def export(nested_splits: list[Any], values: Any) -> tuple[Any, Any]:
     """The capsules of a (large) list array."""
-    splits = of_one_type([numpy_of(s) for s in nested_splits])
-    data = numpy_of(values)
-    name = getattr(values, "dtype", data.dtype)
-    if not splits and data.ndim == 0:
+    splits, data = numpy_parts(nested_splits, values, "Ragged.__arrow_c_array__")
+    if data.ndim == 0:
         raise InvalidArgumentError("Ragged.__arrow_c_array__: a scalar is no Arrow array")
-    rows = lengths_of(splits, data, "Ragged.__arrow_c_array__")
+    splits = of_one_type(splits)
+    rows = [len(s) - 1 for s in splits]
+    name = getattr(values, "dtype", data.dtype)
     owner: list[Any] = [splits, data]
     node = _leaf(np.ascontiguousarray(data).reshape(-1), str(name), owner)
     for axis in range(data.ndim - 1, 0, -1):

@@ -7,26 +7,50 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor
+from .._core import Tensor, tensor_of
 from ..errors import InvalidArgumentError
-from .arrays import lengths_of, needed, numpy_of, of_one_type, strings, uniform_splits
+from .arrays import needed, numpy_of, numpy_parts, of_one_type, strings, uniform_splits
 
 Parts = tuple[list[Any], Any]
 
 
 def from_lists(rows: Any, dtype: Any, ragged_rank: int | None, splits_dtype: str) -> Parts:
+    op = "Ragged.from_lists"
+    if splits_dtype not in ("int32", "int64"):
+        raise InvalidArgumentError(f"{op}: splits_dtype: expected 'int32' or 'int64', got {splits_dtype!r}")
+    if ragged_rank is not None and (not isinstance(ragged_rank, int) or ragged_rank < 0):
+        raise InvalidArgumentError(f"{op}: ragged_rank: expected a whole number of at least 0, got {ragged_rank!r}")
+    limit = _depth(rows) - 1 if ragged_rank is None else ragged_rank
+    if limit > 0 and not isinstance(rows, (list, tuple)):
+        raise InvalidArgumentError(f"{op}: rows: expected a list, got {type(rows).__name__}")
     splits: list[np.ndarray] = []
     level = rows
-    limit = _depth(rows) - 1 if ragged_rank is None else ragged_rank
     while len(splits) < limit:
-        odd = next((item for item in level if not isinstance(item, (list, tuple))), None)
-        if odd is not None:
-            raise InvalidArgumentError(
-                f"Ragged.from_lists: expected lists at depth {len(splits) + 1}, got {type(odd).__name__}"
-            )
+        for place, item in enumerate(level):
+            if not isinstance(item, (list, tuple)):
+                _refuse_none(level, "inner " * len(splits) + "list")
+                raise InvalidArgumentError(
+                    f"{op}: expected lists at depth {len(splits) + 1}, got {type(item).__name__} at place {place}"
+                )
         splits.append(np.cumsum([0, *map(len, level)], dtype=splits_dtype))
         level = [item for row in level for item in row]
-    return splits, numpy_of(Tensor(level, dtype)) if _is_plain(dtype) else Tensor(level, dtype)
+    try:
+        values = tensor_of(level, op, "rows", dtype)
+    except InvalidArgumentError:
+        _refuse_none(_leaves(level), "value")
+        raise
+    return splits, values.numpy() if _is_plain(dtype) else values
+
+
+def _refuse_none(items: list[Any], what: str) -> None:
+    for place, item in enumerate(items):
+        if item is None:
+            raise InvalidArgumentError(f"Ragged.from_lists: {what} {place} is None; fill or drop it")
+
+
+def _leaves(level: Any) -> list[Any]:
+    """What lies below all lists."""
+    return [leaf for item in level for leaf in _leaves(item)] if isinstance(level, (list, tuple)) else [level]
 
 
 def _depth(rows: Any) -> int:
@@ -44,9 +68,7 @@ def _is_plain(dtype: Any) -> bool:
 
 
 def to_lists(nested_splits: list[Any], values: Any) -> list[Any]:
-    splits = [numpy_of(s) for s in nested_splits]
-    data = numpy_of(values)
-    lengths_of(splits, data, "Ragged.to_lists")
+    splits, data = numpy_parts(nested_splits, values, "Ragged.to_lists")
     rows = data.tolist()
     for level in reversed(splits):
         ends = level.tolist()
@@ -94,9 +116,7 @@ def _read_layout(ak: Any, layout: Any, what: str) -> Parts:
 
 def to_awkward(nested_splits: list[Any], values: Any) -> Any:
     ak = needed("awkward", "Ragged.to_awkward")
-    splits = [numpy_of(s) for s in nested_splits]
-    data = numpy_of(values)
-    lengths_of(splits, data, "Ragged.to_awkward")
+    splits, data = numpy_parts(nested_splits, values, "Ragged.to_awkward")
     if data.dtype == object:
         layout = ak.to_layout(ak.Array(data.reshape(-1).tolist() or [b""]))[: data.size]
         for size in reversed(data.shape[1:]):
@@ -132,9 +152,9 @@ def to_torch(nested_splits: list[Any], values: Any) -> Any:
         raise InvalidArgumentError(
             f"Ragged.to_torch: expected one level of splits, which is what torch has, got {len(nested_splits)}"
         )
+    numpy_parts(nested_splits, values, "Ragged.to_torch")
     parts = (*nested_splits, values)
     splits, data = (x if isinstance(x, torch.Tensor) else torch.from_dlpack(Tensor(x)) for x in parts)
-    lengths_of([numpy_of(splits)], data, "Ragged.to_torch")
     return torch.nested.nested_tensor_from_jagged(data, splits)
 
 
@@ -150,18 +170,17 @@ def from_tf(ragged: Any) -> Parts:
 def to_tf(nested_splits: list[Any], values: Any) -> Any:
     tf = needed("tensorflow", "Ragged.to_tf")
 
-    def tensor(x: Any) -> Any:
+    splits, data = numpy_parts(nested_splits, values, "Ragged.to_tf")
+
+    def tensor(x: Any, array: np.ndarray) -> Any:
         if isinstance(x, tf.Tensor):
             return x
-        array = tf.constant(numpy_of(x))
         name = x.dtype if isinstance(x, Tensor) else ""
-        return tf.bitcast(array, name) if name.startswith("q") else array
+        return tf.bitcast(tf.constant(array), name) if name.startswith("q") else tf.constant(array)
 
-    splits = [tensor(s) for s in nested_splits]
-    if not splits:
-        return tensor(values)
-    lengths_of([s.numpy() for s in splits], numpy_of(values), "Ragged.to_tf")
-    return tf.RaggedTensor.from_nested_row_splits(tensor(values), splits, validate=False)
+    flat = tensor(values, data)
+    levels = [tensor(s, array) for s, array in zip(nested_splits, splits, strict=True)]
+    return tf.RaggedTensor.from_nested_row_splits(flat, levels, validate=False) if levels else flat
 
 
 def from_scipy(matrix: Any, part: str) -> Parts:
@@ -176,13 +195,12 @@ def from_scipy(matrix: Any, part: str) -> Parts:
 
 def to_scipy(nested_splits: list[Any], values: Any, columns: Any, num_columns: int) -> Any:
     sparse = needed("scipy.sparse", "Ragged.to_scipy")
-    splits, data = [numpy_of(s) for s in nested_splits], numpy_of(values)
+    splits, data = numpy_parts(nested_splits, values, "Ragged.to_scipy")
     if len(splits) != 1 or data.ndim != 1:
         raise InvalidArgumentError(
             f"Ragged.to_scipy: expected one level of splits over a vector, got {len(splits)} over shape {data.shape}"
         )
-    lengths_of(splits, data, "Ragged.to_scipy")
-    indices = numpy_of(getattr(columns, "values", columns))
+    indices = numpy_of(getattr(columns, "values", columns), "Ragged.to_scipy", "columns")
     if indices.shape != data.shape:
         raise InvalidArgumentError(f"Ragged.to_scipy: columns: expected shape {data.shape}, got {indices.shape}")
     return sparse.csr_array((data, indices, splits[0]), shape=(len(splits[0]) - 1, num_columns))

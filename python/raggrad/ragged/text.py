@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor
 from ..errors import OpError
+from .arrays import numpy_of, numpy_parts
 
 _EDGE = 3  # rows at both ends of what is cut
 _NUMBERS = 20  # in one row that is shown in full
@@ -64,13 +64,7 @@ def _dtype(values: Any) -> str:
 
 
 def _rows(value: Any, indent: int) -> str:
-    values = _numpy(value.values)
-    splits = [_numpy(s) for s in value.nested_splits]
-    below = len(values) if splits else 0
-    for level in reversed(splits):
-        if level.ndim != 1 or not len(level) or level[0] != 0 or level[-1] != below or (np.diff(level) < 0).any():
-            raise ValueError("no splits")
-        below = len(level) - 1
+    splits, values = numpy_parts(value.nested_splits, value.values, "Ragged")
     edge = _EDGE if len(splits) + values.ndim <= 2 else 1  # rows of rows fill the page fast
     if not splits:
         return _block(values, edge, indent)
@@ -99,13 +93,9 @@ def _block(array: np.ndarray, edge: int, indent: int) -> str:
     return np.array2string(array, separator=", ", prefix=" " * indent, **looks)
 
 
-def _numpy(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else Tensor(array).numpy()
-
-
 def _short(array: Any) -> str:
     try:
-        data = _numpy(array)
+        data = numpy_of(array, "Ragged", "an array")
     except (OpError, TypeError):
         return f"<{type(array).__name__}>"
     shown = np.array2string(data, separator=", ", threshold=8, edgeitems=_EDGE).replace("\n", "")

@@ -1,0 +1,108 @@
+"""Wrong arguments of raggrad.ops and Ragged: an InvalidArgumentError that names the function and the argument."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from raggrad import Ragged, ops
+from raggrad.errors import InvalidArgumentError
+
+TABLE = np.arange(12, dtype=np.float32).reshape(6, 2)
+IDS = Ragged([[0, 2]], [1, 2])
+WEIGHTS = np.float32([1, 2])
+
+
+def sparse(indices: Any, values: Any, dense_shape: Any) -> Any:
+    return SimpleNamespace(indices=np.array(indices), values=np.array(values), dense_shape=np.array(dense_shape))
+
+
+BAD_IDS = [
+    (Ragged([[2, 4]], [1, 2]), "ids: nested_splits[0]: expected a vector from 0 to 2", "got 2 at its start"),
+    (Ragged([[0, 2, 1]], [1, 2]), "ids: nested_splits[0]: expected", "got 1 after 2 at [2]"),
+    (Ragged([[0, 1]], [1, 2]), "ids: nested_splits[0]: expected", "got 1 at its end"),
+    (Ragged([[0, 3]], [1, 2]), "ids: nested_splits[0]: expected", "got 3 at its end"),
+    (Ragged([[]], [1, 2]), "ids: nested_splits[0]: expected", "got shape (0,)"),
+    (Ragged([[[0, 2]]], [1, 2]), "ids: nested_splits[0]: expected", "got shape (1, 2)"),
+    (Ragged([np.array([0.0, 2.0])], [1, 2]), "ids: nested_splits[0]: expected", "got dtype float64"),
+    (Ragged([[0, 1]], 1), "ids: values: expected rows", "got a scalar"),
+    (Ragged([[0, 2]], WEIGHTS), "ids.values: expected int32 or int64 of rank 1", "got float32"),
+    (Ragged([[0, 2]], [[1], [2]]), "ids.values: expected int32 or int64 of rank 1", "shape (2, 1)"),
+    (Ragged([[0, 2]], [b"a", b"b"]), "ids.values: expected int32 or int64", "got object"),
+    (Ragged([[0, 2]], [1, 6]), "ids[1]: expected 0 to 5", "got 6"),
+    (sparse([0, 0], [1, 2], [1, 2]), "ids.indices: expected int32 or int64 of rank 2", "got int64 of shape (2,)"),
+    (sparse([[0, 0]], [1, 2], [1, 2]), "ids.indices: expected shape (2, 2)", "got (1, 2)"),
+    (sparse([[0, 0], [0, 1]], [1, 2], [2]), "ids.dense_shape: expected two sizes", "got [2]"),
+    (sparse([[0, 0], [0, 1]], [1, 2], [-1, 2]), "ids.dense_shape: expected two sizes >= 0", "got [-1  2]"),
+    (sparse([[0, 0], [3, 1]], [1, 2], [2, 2]), "ids.indices[1, 0]: expected 0 to 1", "got 3"),
+]
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
+@pytest.mark.parametrize("name", ["embedding_lookup_sparse", "safe_embedding_lookup_sparse"])
+@pytest.mark.parametrize(("ids", "expected", "got"), BAD_IDS)
+def test_bad_ids(ids: Any, expected: str, got: str, name: str, weights: Any) -> None:
+    where = rf"^{name}: .*{re.escape(expected)}.*{re.escape(got)}"
+    with pytest.raises(InvalidArgumentError, match=where):
+        getattr(ops, name)(TABLE, ids, weights)
+    rows = getattr(ids, "dense_shape", [len(getattr(ids, "nested_splits", [[0, 0]])[0]) - 1])[0]
+    with pytest.raises(InvalidArgumentError, match=where.replace(name, f"{name}_grad")):
+        getattr(ops, f"{name}_grad")(np.ones((max(rows, 0), 2), np.float32), TABLE, ids, weights)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, [[1.0], [2.0, 3.0]]), "weights: the list is no rectangular"),
+        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, "ab"), "weights: expected float32, got text or bytes"),
+        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, np.array([1, 2])), "weights: expected half.* got int64"),
+        (lambda: ops.embedding_lookup_sparse(TABLE.astype(int), IDS), "params: expected half.* got int64"),
+        (lambda: ops.embedding_lookup_sparse(np.float32(1), IDS), "params: expected at least rank 1, got a scalar"),
+        (lambda: ops.embedding_lookup_sparse(None, IDS), "params: expected an array .* got NoneType"),
+        (lambda: ops.embedding_lookup_sparse_grad(TABLE[:1, :1], TABLE, IDS), r"grad: expected \(1, 2\), got \(1, 1\)"),
+        (lambda: ops.embedding_lookup_sparse_grad(TABLE[:2], TABLE, IDS), r"grad: expected \(1, 2\), got \(2, 2\)"),
+        (lambda: ops.embedding_lookup_sparse_grad(np.ones((1, 2), int), TABLE, IDS), "grad: expected half.* got int64"),
+        (lambda: ops.safe_embedding_lookup_sparse(TABLE, IDS, default_id=6), "default_id: expected 0 to 5, got 6"),
+        (lambda: ops.safe_embedding_lookup_sparse(TABLE, IDS, default_id=1.0), "default_id: expected 0 to 5, got 1.0"),
+        (lambda: ops.unstack([[1.0]]), "ragged: expected a raggrad.Ragged, got list"),
+        (lambda: ops.unstack_grad([None], [[1.0]]), "ragged: expected a raggrad.Ragged, got list"),
+        (
+            lambda: ops.unstack_grad([None], Ragged([[0, 1]], [{}])),
+            "ragged.values: expected numbers or bytes, got dict",
+        ),
+        (lambda: ops.stack([Ragged([], [{}])]), "values of a row: expected numbers or bytes, got dict"),
+        (lambda: Ragged.from_lists([[1.0], None]), "list 1 is None"),
+        (lambda: Ragged.from_lists([[[1.0], None]]), "inner list 1 is None"),
+        (lambda: Ragged.from_lists([[1.0], [2.0, None]]), "value 2 is None"),
+        (lambda: Ragged.from_lists([[[1, 2]], [[3, None]]], ragged_rank=1), "value 3 is None"),
+        (lambda: Ragged.from_lists(None), "value 0 is None"),
+        (lambda: Ragged.from_lists(5, ragged_rank=1), "rows: expected a list, got int"),
+        (lambda: Ragged.from_lists([[{}]]), "rows: expected numbers or bytes, got dict"),
+        (lambda: Ragged.from_lists([[1]], ragged_rank=-1), "ragged_rank: expected a whole number .* got -1"),
+        (lambda: Ragged.from_lists([[1]], splits_dtype="float32"), "splits_dtype: expected 'int32' or 'int64'"),
+    ],
+)
+def test_bad_arguments(call: Any, text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=text) as raised:
+        call()
+    (called,) = (name for name in call.__code__.co_names if name in {*ops.__all__, "from_lists"})
+    assert raised.value.message.startswith(f"{'Ragged.' if called == 'from_lists' else ''}{called}: ")
+
+
+def test_lists_keep_their_type() -> None:
+    ints = ops.stack([Ragged([], [1, 2]), Ragged([], [3])])
+    assert ints.values.dtype == np.int32
+    assert ints.to_lists() == [[1, 2], [3]]
+    assert ops.stack([[Ragged([], [1.5])], [Ragged([], [2.5])]]).to_lists() == [[[1.5]], [[2.5]]]
+    assert ops.stack(Ragged([[0, 1]], [1.5])).to_lists() == [[1.5]]
+    assert ops.stack([]).to_lists() == []
+    ragged = Ragged([[0, 1, 3]], [1.5, 2.5, 3.5])
+    assert ops.unstack_grad([None, Ragged([], [1.0, 2.0])], ragged).tolist() == [0, 1, 2]
+    dense = Ragged([], [1.5, 2.5])
+    assert ops.unstack_grad([Ragged([], 3.0), Ragged([], 4.0)], dense).tolist() == [3, 4]
+    assert ops.embedding_lookup_sparse([[1, 2], [3, 4]], Ragged([[0, 2]], [0, 1]), [1, 3], "sum").tolist() == [[10, 14]]
+    grad = ops.embedding_lookup_sparse_grad([[1, 2]], [[1, 2], [3, 4]], Ragged([[0, 2]], [0, 1]), combiner="sum")
+    assert grad.params.to_dense().tolist() == [[1, 2], [1, 2]]
