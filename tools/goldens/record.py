@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from goldens import crashes, tf_runner
+from goldens.batching import batch, recorder, unbatch, unbatch_grad
+from goldens.batching import crashes as batching_crashes
 from goldens.cases import OPERATORS, directed_cases, random_case
 from goldens.encoding import rng_for
 
@@ -24,6 +27,7 @@ except ImportError:
         return cases
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+BATCHING = {module.OP: module for module in (batch, unbatch, unbatch_grad)}
 RANDOM_CASES = 120
 RANDOM_ELEMENTS = 300  # keeps a random case near one kilobyte
 
@@ -44,21 +48,34 @@ def record(case: dict[str, Any]) -> dict[str, Any]:
     return {**case, **answer, "note": note}
 
 
+def write(path: Path, cases: Iterable[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        for case in cases:
+            file.write(json.dumps(case, separators=(",", ":")) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "goldens",
                         help="folder for the .jsonl files (default: %(default)s)")
-    parser.add_argument("--op", action="append", choices=list(OPERATORS),
+    parser.add_argument("--op", action="append", choices=[*OPERATORS, *BATCHING],
                         help="record only this operator (may be repeated)")
     arguments = parser.parse_args()
 
     tf_runner.prepare()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for op in arguments.op or OPERATORS:
-        with open(arguments.output / f"{op}.jsonl", "w") as file:
-            for case in tqdm(list(cases_of(op)), desc=op):
-                file.write(json.dumps(record(case), separators=(",", ":")) + "\n")
+    for op in arguments.op or [*OPERATORS, *BATCHING]:
+        if op in OPERATORS:
+            cases = tqdm(list(cases_of(op)), desc=op)
+            write(arguments.output / f"{op}.jsonl", map(record, cases))
+        else:
+            scenarios = tqdm(list(BATCHING[op].scenarios()), desc=op)
+            path = arguments.output / "batching" / f"{BATCHING[op].__name__.rpartition('.')[2]}.jsonl"
+            write(path, (recorder.record(scenario.to_json()) for scenario in scenarios))
     crashes.write(arguments.output / "crashes.jsonl")
+    batching_crashes.write(arguments.output / "batching" / "crashes.jsonl")
+    sys.stdout.flush()
+    os._exit(0)  # calls that wait for ever do not let the interpreter go
 
 
 if __name__ == "__main__":

@@ -41,34 +41,34 @@ _TYPE_NAMES = {"float16": "half"}
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
     """The outputs of a case, or the error it ends in, both as golden files spell them."""
-    inputs = {name: _any_to_tf(decode(value)) for name, value in case["inputs"].items()}
+    inputs = {name: to_tf(decode(value)) for name, value in case["inputs"].items()}
     attrs = {name: tf.as_dtype(value) if name.startswith("T") else value
              for name, value in case["attrs"].items()}
     try:
         result = getattr(tf.raw_ops, case["op"])(**inputs, **attrs)
     except tf.errors.OpError as error:
         return {"error": {"code": type(error).__name__.removesuffix("Error"),
-                          "message": _kernel_text(error.message)}}
+                          "message": kernel_text(error)}}
     names = [output.name for output in op_def_registry.get(case["op"]).output_arg]
     results = [result] if len(names) == 1 else list(result)
     outputs = zip(names, results, strict=True)
     return {"outputs": {name: _any_from_tf(value, case) for name, value in outputs}}
 
 
-def _kernel_text(message: str) -> str:
+def kernel_text(error: tf.errors.OpError) -> str:
     """The first line of a message, without what TensorFlow's Python layer puts around it."""
-    line = message.split("\n", 1)[0]
+    line = error.message.split("\n", 1)[0]
     line = re.sub(r"^\{\{function_node .*?\}\} ", "", line)
     return re.sub(r" \[Op:\w+\].*$", "", line)
 
 
-def _any_to_tf(value: Any) -> Any:
+def to_tf(value: Any) -> Any:
     if isinstance(value, list):
-        return [_any_to_tf(item) for item in value]
-    return _variant_to_tf(value) if isinstance(value, Variant) else _to_tf(value)
+        return [to_tf(item) for item in value]
+    return _variant_to_tf(value) if isinstance(value, Variant) else _tensor_to_tf(value)
 
 
-def _to_tf(value: Tensor) -> tf.Tensor:
+def _tensor_to_tf(value: Tensor) -> tf.Tensor:
     if value.dtype in QUANTIZED:
         return tf.bitcast(tf.constant(value.array), tf.as_dtype(value.dtype))
     return tf.constant(value.array, tf.as_dtype(value.dtype))
@@ -82,7 +82,7 @@ def _variant_to_tf(value: Variant) -> tf.Tensor:
 
 
 def _ragged_to_tf(value: Ragged) -> tf.Tensor:
-    splits, values = [_to_tf(s) for s in value.splits], _to_tf(value.values)
+    splits, values = [_tensor_to_tf(s) for s in value.splits], _tensor_to_tf(value.values)
     try:
         return tf.raw_ops.RaggedTensorToVariant(
             rt_nested_splits=splits, rt_dense_values=values, batched_input=False
@@ -114,8 +114,8 @@ def _missing(count: int) -> tf.Tensor:
 
 def _any_from_tf(value: Any, case: dict[str, Any]) -> Any:
     if isinstance(value, list):
-        return [_from_tf(item) for item in value]
-    return _variant_from_tf(value, case) if value.dtype == tf.variant else _from_tf(value)
+        return [from_tf(item) for item in value]
+    return _variant_from_tf(value, case) if value.dtype == tf.variant else from_tf(value)
 
 
 def _variant_from_tf(value: tf.Tensor, case: dict[str, Any]) -> dict[str, Any]:
@@ -129,11 +129,11 @@ def _variant_from_tf(value: tf.Tensor, case: dict[str, Any]) -> dict[str, Any]:
             Tvalues=tf.as_dtype(case["inputs"]["rt_dense_values"]["dtype"]),
             Tsplits=tf.as_dtype(splits[0]["dtype"] if splits else "int64"),
         )
-        elements.append({"nested_splits": [_from_tf(s) for s in parts[0]], "values": _from_tf(parts[1])})
+        elements.append({"nested_splits": [from_tf(s) for s in parts[0]], "values": from_tf(parts[1])})
     return {"dtype": "variant", "shape": value.shape.as_list(), "elements": elements}
 
 
-def _from_tf(value: tf.Tensor) -> dict[str, Any]:
+def from_tf(value: tf.Tensor) -> dict[str, Any]:
     name = _TYPE_NAMES.get(value.dtype.name, value.dtype.name)
     if name in QUANTIZED:
         value = tf.bitcast(value, tf.as_dtype(name[1:]))

@@ -1,6 +1,6 @@
 // Plays the recorded scenarios: calls that several threads made of TensorFlow's operators, and scripts that TensorFlow
-// does not survive. Files come from the directory that RAGGRAD_SHARED_BATCHING_GOLDENS names, or from the checkout's
-// neighbour; without one, the test says so and is skipped.
+// does not survive. Files come from the project's goldens/batching/ and from the directory that
+// RAGGRAD_SHARED_BATCHING_GOLDENS names, if any.
 //
 // UnbatchGrad is also held against the serial model at every step. Where the model says that a correction of
 // TensorFlow's behaviour applies (README.md), the steps from there on are the model's alone.
@@ -18,22 +18,23 @@
 namespace raggrad::testing {
 namespace {
 
-std::filesystem::path Folder() {
-  const char* const folder = std::getenv("RAGGRAD_SHARED_BATCHING_GOLDENS");
-  return folder != nullptr ? folder : RAGGRAD_DEFAULT_SHARED_BATCHING_GOLDENS;
-}
-
-class BatchingGolden : public ::testing::Test {
+class BatchingGolden : public ::testing::TestWithParam<std::filesystem::path> {
  protected:
-  void SetUp() override {
-    if (Folder().empty()) GTEST_SKIP() << "not run: 692 recorded scenarios, there is no folder with them";
-  }
   static std::vector<Scenario> Read(const char* name) {
-    std::vector<Scenario> scenarios = ReadScenarios(Folder() / name);
+    std::vector<Scenario> scenarios = ReadScenarios(GetParam() / name);
     EXPECT_FALSE(scenarios.empty()) << name << " has no scenarios";
     return scenarios;
   }
 };
+
+std::vector<std::filesystem::path> Folders() {
+  std::vector<std::filesystem::path> folders = {RAGGRAD_BATCHING_GOLDENS};
+  if (const char* const shared = std::getenv("RAGGRAD_SHARED_BATCHING_GOLDENS")) folders.emplace_back(shared);
+  return folders;
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, BatchingGolden, ::testing::ValuesIn(Folders()),
+                         [](const auto& folder) { return folder.index == 0 ? "Own" : "Shared"; });
 
 // One after the other, everything as recorded.
 void ExpectAsRecorded(const Scenario& scenario) {
@@ -60,14 +61,14 @@ void ExpectAsRecorded(const Scenario& scenario) {
   }
 }
 
-TEST_F(BatchingGolden, UnbatchAsRecorded) {
+TEST_P(BatchingGolden, UnbatchAsRecorded) {
   for (const Scenario& scenario : Read("unbatch.jsonl")) {
     SCOPED_TRACE(scenario.place);
     ExpectAsRecorded(scenario);
   }
 }
 
-TEST_F(BatchingGolden, BatchAsRecorded) {
+TEST_P(BatchingGolden, BatchAsRecorded) {
   for (const Scenario& scenario : Read("batch.jsonl")) {
     SCOPED_TRACE(scenario.place);
     ExpectAsRecorded(scenario);
@@ -136,7 +137,7 @@ void PlayAgainstModel(const Scenario& scenario, Agreement& agreement) {
       << correction;
 }
 
-TEST_F(BatchingGolden, UnbatchGradAsRecordedAndCorrected) {
+TEST_P(BatchingGolden, UnbatchGradAsRecordedAndCorrected) {
   Agreement agreement;
   const std::vector<Scenario> scenarios = Read("unbatch_grad.jsonl");
   for (const Scenario& scenario : scenarios) {
@@ -149,7 +150,7 @@ TEST_F(BatchingGolden, UnbatchGradAsRecordedAndCorrected) {
 
 // Every later step of a scenario behaves as if the failed calls had never been made, unless they took something along:
 // a batch whose pieces do not fit is gone with them, and a piece that somebody waits for is delivered all the same.
-TEST_F(BatchingGolden, FailedCallsLeaveNoTrace) {
+TEST_P(BatchingGolden, FailedCallsLeaveNoTrace) {
   int played = 0;
   for (const Scenario& scenario : Read("unbatch_grad.jsonl")) {
     SCOPED_TRACE(scenario.place);
@@ -220,7 +221,7 @@ void ExpectWanted(const std::string& words, int call, const std::map<int, int>& 
 // Entries without steps are procedures; these tests do what they say: deadlines, closing and cancelling in
 // batching_systematic_test, callbacks that call again and orphans in batching_limits_test, failed calls above. Those
 // about the graph optimizer do not concern a library.
-TEST_F(BatchingGolden, ScriptsThatTensorFlowDoesNotSurvive) {
+TEST_P(BatchingGolden, ScriptsThatTensorFlowDoesNotSurvive) {
   int played = 0;
   for (const Scenario& scenario : Read("crashes.jsonl")) {
     if (scenario.steps.empty()) continue;
@@ -237,7 +238,7 @@ TEST_F(BatchingGolden, ScriptsThatTensorFlowDoesNotSurvive) {
       ExpectWanted(words, call, ended_at, player);
     }
   }
-  EXPECT_EQ(played, 35);
+  EXPECT_GE(played, 35);
 }
 
 }  // namespace
