@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from raggrad import Ragged, ops
 
 HOURS = 24
 DAYPART_HOURS = 6
@@ -34,37 +35,14 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class RaggedIds:
-    """One list of ids per user: list u is `ids[splits[u]:splits[u + 1]]`."""
-
-    splits: np.ndarray
-    ids: np.ndarray
-
-    @classmethod
-    def from_lists(cls, lists: list[np.ndarray]) -> RaggedIds:
-        splits = np.cumsum([0] + [len(ids) for ids in lists])
-        return cls(splits, np.concatenate(lists))
-
-    def take(self, users: np.ndarray) -> RaggedIds:
-        begin, end = self.splits[users], self.splits[users + 1]
-        splits = np.concatenate([[0], np.cumsum(end - begin)])
-        shift = np.repeat(begin - splits[:-1], end - begin)
-        return RaggedIds(splits, self.ids[np.arange(splits[-1]) + shift])
-
-    @property
-    def row_ids(self) -> np.ndarray:
-        return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
-
-
-@dataclass(frozen=True)
 class Batch:
     """Impressions of one part of the day."""
 
     daypart: int
     item: np.ndarray
     hour: np.ndarray
-    history: RaggedIds
-    tags: RaggedIds
+    history: Ragged  # the items that each user clicked before
+    tags: Ragged
     tags_shown: np.ndarray
     clicked: np.ndarray
     true_probability: np.ndarray
@@ -93,8 +71,8 @@ class Impressions:
 class ClickLog:
     sizes: Sizes
     slots: np.ndarray  # (item, hour) pairs on offer, in row-major order
-    history: RaggedIds
-    tags: RaggedIds
+    history: list[Ragged]  # of each user
+    tags: list[Ragged]
     train: Impressions
     heldout: Impressions
 
@@ -105,11 +83,12 @@ class ClickLog:
         return self._batch(self.train, daypart, rows, rng.random(size) >= tag_dropout)
 
     def heldout_batches(self) -> list[Batch]:
-        """All held-out impressions, one batch for each part of the day."""
+        """All held-out impressions, one batch for each part of the day that has some."""
         ranges = [np.arange(*self.heldout.daypart_range(daypart)) for daypart in range(DAYPARTS)]
         return [
             self._batch(self.heldout, daypart, rows, np.ones(len(rows), bool))
             for daypart, rows in enumerate(ranges)
+            if len(rows)
         ]
 
     def _batch(
@@ -120,8 +99,8 @@ class ClickLog:
             daypart=daypart,
             item=log.item[rows],
             hour=log.hour[rows],
-            history=self.history.take(users),
-            tags=self.tags.take(users),
+            history=ops.stack([self.history[user] for user in users]),
+            tags=ops.stack([self.tags[user] for user in users]),
             tags_shown=tags_shown,
             clicked=log.clicked[rows],
             true_probability=log.true_probability[rows],
@@ -155,8 +134,8 @@ def generate(sizes: Sizes, seed: int) -> ClickLog:
     return ClickLog(
         sizes=sizes,
         slots=slots,
-        history=RaggedIds.from_lists(history),
-        tags=RaggedIds.from_lists(tags),
+        history=[Ragged([], ids) for ids in history],
+        tags=[Ragged([], ids) for ids in tags],
         train=show(sizes.impressions),
         heldout=show(sizes.heldout),
     )

@@ -6,10 +6,11 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from raggrad import IndexedSlices
 
 from data import Batch, Sizes, generate
 from metrics import log_loss
-from model import GRADIENT_PATHS, Gradient, Recommender
+from model import GRADIENT_PATHS, Recommender
 
 STEP = 1e-5
 MAX_RELATIVE_ERROR = 1e-6
@@ -45,10 +46,9 @@ def check_gradients(seed: int = 0) -> list[Finding]:
     return [_compare(name, model, batch, gradients[name]) for name in model.parameters]
 
 
-def _compare(name: str, model: Recommender, batch: Batch, gradient: Gradient) -> Finding:
+def _compare(name: str, model: Recommender, batch: Batch, gradient: IndexedSlices) -> Finding:
     parameter = model.parameters[name]
-    analytic = np.zeros_like(parameter)
-    analytic[gradient.rows] = gradient.values
+    analytic = gradient.to_dense()
     numeric = np.zeros_like(parameter)
     for entry in np.ndindex(parameter.shape):
         numeric[entry] = _central_difference(parameter, entry, model, batch)
@@ -71,7 +71,7 @@ def _central_difference(
 
 
 def print_findings(findings: list[Finding]) -> None:
-    print(f"  {'parameter':<13} {'entries':>7} {'max. error':>10}         operators")
+    print(f"  {'parameter':<13} {'entries':>7} {'max. error':>10}         through")
     for finding in findings:
         first, *later = GRADIENT_PATHS[finding.parameter]
         print(

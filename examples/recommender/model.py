@@ -1,49 +1,33 @@
-"""The recommender: its parameters, its forward pass, and its gradients through raggrad.
+"""The recommender: its parameters, its forward pass, and its gradients, through raggrad.
 
     logit = <mean of the clicked items' vectors, item vector>    taste, from the history
           + smooth maximum over the tags of <tag, item vector>   taste, from the profile
           + sum of the clicked items' weights / sqrt(number)     zeal; newcomers have `cold_start`
           + value of the (item, hour) slot                       time
 
-Every gradient of a parameter comes out of a raggrad operator (see GRADIENT_PATHS); what NumPy does
-on the way is the inner products only.
+What is irregular - lists of any length, empty ones, sparse slots - is raggrad's, forwards and backwards; NumPy does
+the inner products.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import EllipsisType
-from typing import NamedTuple
 
 import numpy as np
-import raggrad
-from raggrad import raw_ops
+from raggrad import IndexedSlices, Ragged, ops
+from raggrad.raw_ops import RaggedFillEmptyRowsOutput, SparseSliceOutput
 
 from data import DAYPART_HOURS, HOURS, Batch, ClickLog
-from forward import (
-    FilledRows,
-    ragged_fill_empty_rows,
-    ragged_to_variant,
-    segment_mean,
-    segment_sqrt_n,
-    sparse_slice,
-)
 
+# Which functions a gradient comes through; gradcheck.py prints it, and tests break them one by one.
 GRADIENT_PATHS = {
-    "history_table": ["SparseSegmentMeanGradV2"],
-    "item_table": ["SparseSegmentSumGradV2"],
-    "tag_table": ["RaggedTensorToVariantGradient", "SparseSegmentSumGradV2"],
-    "click_weight": ["SparseSegmentSqrtNGrad", "RaggedFillEmptyRowsGrad", "SparseSegmentSumGradV2"],
-    "cold_start": ["SparseSegmentSqrtNGrad", "RaggedFillEmptyRowsGrad"],
-    "slot_value": ["SparseSegmentSumGrad", "SparseSliceGrad"],
+    "history_table": ["safe_embedding_lookup_sparse_grad"],
+    "item_table": ["IndexedSlices"],
+    "tag_table": ["unstack_grad", "IndexedSlices"],
+    "click_weight": ["segment_sqrt_n_grad", "fill_empty_rows_grad", "IndexedSlices"],
+    "cold_start": ["segment_sqrt_n_grad", "fill_empty_rows_grad", "IndexedSlices"],
+    "slot_value": ["IndexedSlices", "slice_grad"],
 }
-
-
-class Gradient(NamedTuple):
-    """`values` belong to `rows` of the parameter (`...`: all of it); elsewhere it is zero."""
-
-    values: np.ndarray
-    rows: np.ndarray | EllipsisType = ...
 
 
 @dataclass(frozen=True)
@@ -52,20 +36,18 @@ class Activations:
 
     logits: np.ndarray
     item_vectors: np.ndarray
-    history: FilledRows
     history_vectors: np.ndarray
-    weights: FilledRows
+    weights: RaggedFillEmptyRowsOutput
+    tag_vectors: Ragged
     tag_attention: list[np.ndarray | None]
     tag_focus: np.ndarray
-    block_start: np.ndarray
-    block_indices: np.ndarray
+    block_start: list[int]
+    block: SparseSliceOutput
     block_position: np.ndarray
 
 
 class Recommender:
-    def __init__(
-        self, log: ClickLog, rng: np.random.Generator, width: int = 16, dtype: type = np.float32
-    ) -> None:
+    def __init__(self, log: ClickLog, rng: np.random.Generator, width: int = 16, dtype: type = np.float32) -> None:
         def table(*shape: int) -> np.ndarray:
             return (0.1 * rng.normal(size=shape)).astype(dtype)
 
@@ -77,137 +59,83 @@ class Recommender:
             "item_table": table(log.sizes.items, width),
             "tag_table": table(log.sizes.tags, width),
             "click_weight": np.zeros(log.sizes.items, dtype),
-            "cold_start": np.zeros((), dtype),
+            "cold_start": np.zeros(1, dtype),
             "slot_value": np.zeros(len(log.slots), dtype),
         }
 
     def forward(self, batch: Batch) -> Activations:
         p = self.parameters
         item_vectors = p["item_table"][batch.item]
+        history_vectors = ops.safe_embedding_lookup_sparse(
+            p["history_table"], batch.history, combiner="mean", default_id=self.newcomer_id
+        )
 
-        clicked, users = batch.history, batch.history.row_ids
-        history = ragged_fill_empty_rows(users, clicked.ids, len(batch), self.newcomer_id)
-        history_vectors = segment_mean(p["history_table"][history.values], history.row_ids)
+        lengths = np.diff(batch.history.nested_splits[0])
+        weights = ops.ragged_fill_empty_rows(
+            np.repeat(np.arange(len(batch)), lengths),
+            p["click_weight"][batch.history.values],
+            len(batch),
+            p["cold_start"][0],
+        )
+        zeal = ops.segment_sqrt_n(
+            weights.output_values, np.arange(len(weights.output_values)), weights.output_value_rowids
+        )
 
-        click_weights = p["click_weight"][clicked.ids]
-        weights = ragged_fill_empty_rows(users, click_weights, len(batch), p["cold_start"])
-        zeal = segment_sqrt_n(weights.values, weights.row_ids)
-
-        tag_vectors = ragged_to_variant(batch.tags.splits, p["tag_table"][batch.tags.ids])
+        tag_vectors = Ragged(batch.tags.nested_splits, p["tag_table"][batch.tags.values])
         attention: list[np.ndarray | None] = [None] * len(batch)
         tag_focus, tag_affinity = np.zeros_like(item_vectors), np.zeros_like(zeal)
-        for u, vectors in enumerate(tag_vectors):
-            if batch.tags_shown[u] and len(vectors):
-                attention[u], tag_affinity[u] = _smooth_maximum(vectors @ item_vectors[u])
-                tag_focus[u] = attention[u] @ vectors
+        for u, tags in enumerate(ops.unstack(tag_vectors)):
+            if batch.tags_shown[u] and len(tags):
+                attention[u], tag_affinity[u] = _smooth_maximum(tags.values @ item_vectors[u])
+                tag_focus[u] = attention[u] @ tags.values
 
-        start = np.array([0, batch.daypart * DAYPART_HOURS])
-        size = np.array([len(p["item_table"]), DAYPART_HOURS])
-        block_indices, block_values = sparse_slice(self.slots, p["slot_value"], start, size)
-        slot_keys = block_indices @ [HOURS, 1]
+        items = len(p["item_table"])
+        start = [0, batch.daypart * DAYPART_HOURS]
+        block = ops.slice(self.slots, p["slot_value"], [items, HOURS], start, [items, DAYPART_HOURS])
+        slot_keys = block.output_indices @ [HOURS, 1]
         block_position = np.searchsorted(slot_keys, batch.item * HOURS + batch.hour - start[1])
 
         logits = np.sum(history_vectors * item_vectors, axis=1)
-        logits += tag_affinity + zeal + block_values[block_position]
+        logits += tag_affinity + zeal + block.output_values[block_position]
         return Activations(
-            logits, item_vectors, history, history_vectors, weights, attention, tag_focus,
-            start, block_indices, block_position,
+            logits, item_vectors, history_vectors, weights, tag_vectors, attention, tag_focus,
+            start, block, block_position,
         )  # fmt: skip
 
-    def gradients(self, batch: Batch, a: Activations) -> dict[str, Gradient]:
-        """Gradients of the mean log loss for every parameter."""
+    def gradients(self, batch: Batch, a: Activations) -> dict[str, IndexedSlices]:
+        """Gradients of the mean log loss, for every parameter: only the rows that the batch used."""
+        p = self.parameters
         d_logits = (_sigmoid(a.logits) - batch.clicked) / len(batch)
-        d_item_vectors = d_logits[:, None] * (a.history_vectors + a.tag_focus)
-        d_click_weights, d_cold_start = self._zeal_gradients(a, d_logits)
-        return {
-            "history_table": self._history_gradient(a, d_logits),
-            "item_table": self._gather_gradient("item_table", batch.item, d_item_vectors),
-            "tag_table": self._tag_gradient(batch, a, d_logits),
-            "click_weight": self._gather_gradient(
-                "click_weight", batch.history.ids, d_click_weights
-            ),
-            "cold_start": Gradient(d_cold_start),
-            "slot_value": Gradient(self._slot_gradient(a, d_logits)),
-        }
+        d_products = d_logits[:, None] * a.item_vectors
 
-    def _history_gradient(self, a: Activations, d_logits: np.ndarray) -> Gradient:
-        return Gradient(
-            *raw_ops.SparseSegmentMeanGradV2(
-                grad=d_logits[:, None] * a.item_vectors,
-                indices=a.history.values,
-                segment_ids=a.history.row_ids,
-                dense_output_dim0=len(self.parameters["history_table"]),
-            )
+        d_history = ops.safe_embedding_lookup_sparse_grad(
+            d_products, p["history_table"], batch.history, combiner="mean", default_id=self.newcomer_id
         )
 
-    def _zeal_gradients(
-        self, a: Activations, d_logits: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        entries = len(a.weights.row_ids)
-        d_filled = raw_ops.SparseSegmentSqrtNGrad(
-            grad=d_logits,
-            indices=np.arange(entries),
-            segment_ids=a.weights.row_ids,
-            output_dim0=entries,
-        )
-        return raw_ops.RaggedFillEmptyRowsGrad(
-            reverse_index_map=a.weights.reverse_index_map, grad_values=d_filled
-        )
-
-    def _tag_gradient(self, batch: Batch, a: Activations, d_logits: np.ndarray) -> Gradient:
-        d_item_dot = d_logits[:, None] * a.item_vectors
-        # A user whose tags took no part is a missing element, which the operator reads as zeros.
-        elements = [
-            None if attention is None else raggrad.Ragged([], np.outer(attention, d_item_dot[u]))
+        # A user whose tags took no part is missing here, which stands for zeros.
+        d_tags = [
+            None if attention is None else Ragged([], np.outer(attention, d_products[u]))
             for u, attention in enumerate(a.tag_attention)
         ]
-        d_tag_vectors = raw_ops.RaggedTensorToVariantGradient(
-            encoded_ragged_grad=elements,
-            row_splits=batch.tags.splits,
-            dense_values_shape=[len(batch.tags.ids), a.item_vectors.shape[1]],
-            Tvalues=a.item_vectors.dtype.name,
-        )
-        return self._gather_gradient("tag_table", batch.tags.ids, d_tag_vectors)
+        d_tag_vectors = ops.unstack_grad(d_tags, a.tag_vectors)
 
-    def _slot_gradient(self, a: Activations, d_logits: np.ndarray) -> np.ndarray:
-        d_block = raw_ops.SparseSegmentSumGrad(
-            grad=d_logits,
-            indices=a.block_position,
-            segment_ids=np.arange(len(d_logits)),
-            output_dim0=len(a.block_indices),
-        )
-        return raw_ops.SparseSliceGrad(
-            backprop_val_grad=d_block,
-            input_indices=self.slots,
-            input_start=a.block_start,
-            output_indices=a.block_indices,
-        )
+        entries = len(a.weights.output_values)
+        d_filled = ops.segment_sqrt_n_grad(d_logits, np.arange(entries), a.weights.output_value_rowids, entries)
+        d_weights = ops.fill_empty_rows_grad(a.weights.reverse_index_map, d_filled.values)
 
-    def _gather_gradient(self, name: str, rows: np.ndarray, d_gathered: np.ndarray) -> Gradient:
-        """Reading rows of a table is a segment sum in which every segment has one entry."""
-        return Gradient(
-            *raw_ops.SparseSegmentSumGradV2(
-                grad=d_gathered,
-                indices=rows,
-                segment_ids=np.arange(len(rows)),
-                dense_output_dim0=len(self.parameters[name]),
-            )
-        )
+        d_block = IndexedSlices(d_logits, a.block_position, a.block.output_values.shape).to_dense()
+        d_slots = ops.slice_grad(d_block, self.slots, a.block_start, a.block.output_indices)
 
-
-class Adagrad:
-    """Touches only the rows a gradient names, so a step costs the same however large the table."""
-
-    def __init__(self, parameters: dict[str, np.ndarray], learning_rate: float) -> None:
-        self.parameters = parameters
-        self.learning_rate = learning_rate
-        self.squares = {name: np.full_like(value, 1e-8) for name, value in parameters.items()}
-
-    def step(self, gradients: dict[str, Gradient]) -> None:
-        for name, (values, rows) in gradients.items():
-            self.squares[name][rows] += np.square(values)
-            scaled = values / np.sqrt(self.squares[name][rows])
-            self.parameters[name][rows] -= self.learning_rate * scaled
+        # Rows that were read several times are in here several times, and IndexedSlices adds them.
+        read = {
+            "item_table": (d_logits[:, None] * (a.history_vectors + a.tag_focus), batch.item),
+            "tag_table": (d_tag_vectors, batch.tags.values),
+            "click_weight": (d_weights.d_values, batch.history.values),
+            "cold_start": (d_weights.d_default_value.reshape(1), [0]),
+            "slot_value": (d_slots, np.arange(len(d_slots))),
+        }
+        slices = {name: IndexedSlices(values, rows, p[name].shape) for name, (values, rows) in read.items()}
+        return {"history_table": d_history, **slices}
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ def draw(curves: Curves, base_rate: Score, model: Score, best: Score, path: Path
     )  # fmt: skip
 
     axes.set_title(
-        "A small recommender, trained with raggrad's gradients", loc="left", fontsize=15, pad=28
+        "A small recommender, trained with raggrad", loc="left", fontsize=15, pad=28
     )
     axes.annotate(
         f"Held-out AUC {model.auc:.3f}  (base rate {base_rate.auc:.3f}, best {best.auc:.3f})",

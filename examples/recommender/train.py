@@ -1,4 +1,4 @@
-"""Train a small recommender on generated clicks, with gradients from raggrad only."""
+"""Train a small recommender on generated clicks, with raggrad."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import NoReturn
 
 import numpy as np
 import raggrad
+from raggrad.optimizers import Adagrad
 from tqdm import tqdm
 
 from data import Batch, ClickLog, Sizes, generate
 from gradcheck import MAX_RELATIVE_ERROR, check_gradients, failures, print_findings
 from metrics import Score, log_loss, logit, score
-from model import Adagrad, Recommender
+from model import Recommender
 from plot import Curves, draw
 
 LEARNING_RATE = 0.15
@@ -81,7 +82,10 @@ def evaluation_steps(steps: int) -> set[int]:
 def train(
     model: Recommender, log: ClickLog, rng: np.random.Generator, steps: int, batch_size: int
 ) -> Curves:
-    optimizer = Adagrad(model.parameters, LEARNING_RATE)
+    rules = {
+        name: Adagrad.for_table(table, LEARNING_RATE, initial_accumulator=1e-8)
+        for name, table in model.parameters.items()
+    }
     heldout = log.heldout_batches()
     evaluate_at = evaluation_steps(steps)
     curves = Curves()
@@ -91,7 +95,8 @@ def train(
         for step in range(1, steps + 1):
             batch = log.sample(rng, batch_size)
             activations = model.forward(batch)
-            optimizer.step(model.gradients(batch, activations))
+            for name, gradient in model.gradients(batch, activations).items():
+                gradient.apply_(model.parameters[name], rules[name])
             curves.train_loss.append(log_loss(activations.logits, batch.clicked))
 
             recent_loss = np.mean(curves.train_loss[-100:])
