@@ -1,16 +1,17 @@
 // Shape: the dimensions of a tensor, outermost first. Up to TensorFlow's 254 of them.
 //
-// Eight dimensions lie inside the object, so that the shapes people use cost no allocation. Longer ones share one heap
-// array. If that array cannot be had, the shape is !valid() and every operator answers RESOURCE_EXHAUSTED.
+// A shape has 48 bytes and knows its number of elements, so that it is quick to read where there are many: in the
+// elements of a ragged array. Four dimensions lie inside the object, and the shapes people use cost no allocation.
+// Longer ones share one heap array. If that array cannot be had, the shape is !valid() and every operator answers
+// RESOURCE_EXHAUSTED.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -22,6 +23,20 @@ class Shape {
   Shape() noexcept = default;  // a scalar
   Shape(std::initializer_list<int64_t> dims) noexcept : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) noexcept;
+  Shape(const Shape& other) noexcept : dims_(other.dims_), count_(other.count_), rank_(other.rank_) {
+    if (is_shared()) AddOwner();
+  }
+  Shape(Shape&& other) noexcept
+      : dims_(other.dims_), count_(std::exchange(other.count_, 1)), rank_(std::exchange(other.rank_, 0)) {}
+  Shape& operator=(Shape other) noexcept {
+    std::swap(dims_, other.dims_);
+    std::swap(count_, other.count_);
+    std::swap(rank_, other.rank_);
+    return *this;
+  }
+  ~Shape() {
+    if (is_shared()) RemoveOwner();
+  }
 
   // {dim0, tail...}: what most outputs of this library look like.
   static Shape WithDim0(int64_t dim0, std::span<const int64_t> tail) noexcept;
@@ -32,8 +47,8 @@ class Shape {
   std::span<const int64_t> dims() const noexcept { return {data(), static_cast<size_t>(rank())}; }
   std::span<const int64_t> tail() const noexcept { return rank() == 0 ? dims() : dims().subspan(1); }
 
-  // The product of the dimensions, multiplied from the left; nothing if it leaves [0, 2^63) on the way.
-  std::optional<int64_t> NumElements() const noexcept { return Product(dims()); }
+  // The product of the dimensions, multiplied from the left; nothing if it leaves [0, 2^63) on the way, or if !valid().
+  std::optional<int64_t> NumElements() const noexcept { return count_ < 0 ? std::nullopt : std::optional(count_); }
   static std::optional<int64_t> Product(std::span<const int64_t> dims) noexcept;
 
   friend bool operator==(const Shape& a, const Shape& b) noexcept {
@@ -41,15 +56,23 @@ class Shape {
   }
 
  private:
-  static constexpr int kInline = 8;
+  static constexpr int kInside = 4;
+
+  union Dims {
+    int64_t inside[kInside];
+    int64_t* shared;  // how many shapes own it, then the dimensions, which are never written after construction
+  };
 
   static Shape Uninitialized(size_t rank) noexcept;
-  int64_t* mutable_data() noexcept { return rank_ > kInline ? heap_.get() : inline_.data(); }
-  const int64_t* data() const noexcept { return rank_ > kInline ? heap_.get() : inline_.data(); }
+  bool is_shared() const noexcept { return rank_ > kInside; }
+  void AddOwner() noexcept;
+  void RemoveOwner() noexcept;
+  int64_t* mutable_data() noexcept { return is_shared() ? dims_.shared + 1 : dims_.inside; }
+  const int64_t* data() const noexcept { return is_shared() ? dims_.shared + 1 : dims_.inside; }
 
+  Dims dims_{};
+  int64_t count_ = 1;  // negative: NumElements() is nothing
   int rank_ = 0;
-  std::array<int64_t, kInline> inline_{};
-  std::shared_ptr<int64_t[]> heap_;  // never written after construction
 };
 
 }  // namespace raggrad

@@ -48,13 +48,14 @@ class Counts {
     const Device device = problem_.device;
     for (int64_t i = begin; i < end; ++i) {
       const std::optional<RaggedView>& element = elements[static_cast<size_t>(i)];
-      int64_t count = element ? OfUsual(element->values, dtype, device) : OfMissing(i);
+      const TensorView* const values = element ? &element->values : nullptr;
+      int64_t count = values != nullptr ? OfUsual(*values, dtype, device) : OfMissing(i);
       if (count < 0) {
         const Result<int64_t> checked = CountValues(problem_, i, rows(i));
         if (!checked.ok()) return i;
         count = *checked;
       }
-      f(i, element ? element->values.data : nullptr, count);
+      f(i, values != nullptr ? values->data : nullptr, count);
     }
     return end;
   }
@@ -68,14 +69,11 @@ class Counts {
   }
 
  private:
-  // These two return -1 if that takes a closer look. Conditions that hardly ever fail are not worth a jump each.
+  // These two return -1 if that takes a closer look.
   static int64_t OfUsual(const TensorView& values, DType dtype, Device device) noexcept {
-    const int rank = values.rank();
-    const bool usual =
-        (values.data != nullptr) & (values.dtype == dtype) & (values.device == device) & ((rank == 1) | (rank == 2));
-    if (!usual) return -1;
-    const int64_t first = values.dim(0), second = rank == 2 ? values.dim(1) : 1;
-    return static_cast<uint64_t>(first | second) >> 31 == 0 ? first * second : -1;
+    const int64_t count = values.shape.NumElements().value_or(-1);
+    if (values.dtype != dtype || values.device != device || (values.data == nullptr && count != 0)) return -1;
+    return count;
   }
   int64_t OfMissing(int64_t i) const noexcept {
     const int64_t count = rows(i).value_or(-1);
