@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <condition_variable>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -26,9 +25,37 @@ class Serial final : public Parallel {
   }
 };
 
+void Pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Calls done() until it is true, or for about 200 us; returns whether it is. To wake a sleeping thread takes 5 us, in a
+// virtual machine 40: as long as many a call, and calls come one after the other.
+template <class F>
+bool Spin(const F& done) noexcept {
+  constexpr auto kLongest = std::chrono::microseconds(200);
+  constexpr int kLooks = 32;  // between two looks at the clock
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+// One word says it all: the number of the job, whether it is open to workers, and how many are inside. A worker counts
+// itself in, and is inside if the job was open then. Who is not inside never touches the job.
 class ThreadPool final : public Parallel {
  public:
-  explicit ThreadPool(int workers) noexcept : generation_(ForkGeneration()) {
+  explicit ThreadPool(int workers) noexcept
+      : generation_(ForkGeneration()),
+        spins_(workers <= static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U))) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(workers - 1, 0)));
       for (int i = 1; i < workers; ++i) threads_.emplace_back([this] { Work(); });
@@ -42,11 +69,8 @@ class ThreadPool final : public Parallel {
       for (std::thread& thread : threads_) thread.detach();
       return;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
+    stopping_.store(true, std::memory_order_relaxed);
+    Wake(static_cast<int64_t>(threads_.size()));
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -58,69 +82,87 @@ class ThreadPool final : public Parallel {
       SerialParallel().Run(tasks, body);
       return;
     }
-    {
-      const std::lock_guard lock(mutex_);
-      body_ = body;
-      tasks_ = tasks;
-      next_.store(0, std::memory_order_relaxed);
-      ++job_;
-    }
+    body_ = body;
+    tasks_ = tasks;
+    next_.store(0, std::memory_order_relaxed);
+    state_.fetch_add(kNextJob | kOpen, std::memory_order_release);
     Wake(tasks - 1);
     TakeTasks(body, tasks);
-    {
-      // Workers that are in the job still run its last tasks; those that have not joined it no longer can.
-      std::unique_lock lock(mutex_);
-      body_.reset();
-      done_.wait(lock, [this] { return active_ == 0; });
-    }
+    state_.fetch_and(~kOpen, std::memory_order_relaxed);
+    AwaitWorkers();
     busy_.clear(std::memory_order_release);
   }
 
  private:
-  // To wake a thread takes a microsecond or more: no more than have something to do.
-  void Wake(int64_t helpers) noexcept {
-    if (helpers >= static_cast<int64_t>(threads_.size())) return wake_.notify_all();
-    for (int64_t i = 0; i < helpers; ++i) wake_.notify_one();
-  }
+  static constexpr uint64_t kOneInside = 1, kOpen = 1 << 16, kNextJob = kOpen << 1;
+  static uint64_t Inside(uint64_t state) noexcept { return state % kOpen; }
+  static bool IsOpen(uint64_t state) noexcept { return (state & kOpen) != 0; }
+  static uint64_t Job(uint64_t state) noexcept { return state / kNextJob; }
 
   bool Forked() const noexcept { return generation_ != ForkGeneration(); }
 
-  void TakeTasks(TaskRef body, int64_t tasks) noexcept {
+  // No more threads than have something to do.
+  void Wake(int64_t helpers) noexcept {
+    calls_.fetch_add(1, std::memory_order_release);
+    if (helpers >= static_cast<int64_t>(threads_.size())) return calls_.notify_all();
+    for (int64_t i = 0; i < helpers; ++i) calls_.notify_one();
+  }
+
+  // Whether there were any.
+  bool TakeTasks(TaskRef body, int64_t tasks) noexcept {
+    bool any = false;
     for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks;
          task = next_.fetch_add(1, std::memory_order_relaxed)) {
       body(task);
+      any = true;
     }
+    return any;
+  }
+
+  void AwaitWorkers() noexcept {
+    uint64_t state = 0;
+    const auto all_left = [&] { return Inside(state = state_.load(std::memory_order_acquire)) == 0; };
+    if (spins_ && Spin(all_left)) return;
+    while (!all_left()) state_.wait(state, std::memory_order_relaxed);
   }
 
   void Work() noexcept {
-    int64_t seen = 0;
-    std::unique_lock lock(mutex_);
+    uint64_t done = 0;    // the last job that this thread was in
+    bool worked = false;  // in it, so that it is worth to look for the next one
     while (true) {
-      wake_.wait(lock, [&] { return stopping_ || (body_ && job_ != seen); });
-      if (stopping_) return;
-      seen = job_;
-      const TaskRef body = *body_;
-      const int64_t tasks = tasks_;
-      ++active_;
-      lock.unlock();
-      TakeTasks(body, tasks);
-      lock.lock();
-      if (--active_ == 0) done_.notify_one();
+      const uint32_t calls = calls_.load(std::memory_order_acquire);
+      const auto called = [&] {
+        const uint64_t state = state_.load(std::memory_order_relaxed);
+        return (IsOpen(state) && Job(state) != done) || stopping_.load(std::memory_order_relaxed);
+      };
+      if (!called() && !(worked && spins_ && Spin(called))) {
+        calls_.wait(calls, std::memory_order_relaxed);
+        worked = false;
+        if (!called()) continue;
+      }
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      const uint64_t state = state_.fetch_add(kOneInside, std::memory_order_acquire);
+      if (IsOpen(state)) {
+        done = Job(state);
+        worked = TakeTasks(*body_, tasks_);
+      }
+      const uint64_t left = state_.fetch_sub(kOneInside, std::memory_order_release) - kOneInside;
+      if (!IsOpen(left) && Inside(left) == 0) state_.notify_one();
     }
   }
 
   const int generation_;
+  const bool spins_;  // not if threads have to share processors
   std::vector<std::thread> threads_;
   std::atomic_flag busy_;
-  std::atomic<int64_t> next_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> state_{0};
+  std::atomic<uint32_t> calls_{0};  // sleepers wait for it to change
 
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::optional<TaskRef> body_;  // the job in progress
+  // The job. Written before it is open, read by those inside.
+  std::optional<TaskRef> body_;
   int64_t tasks_ = 0;
-  int64_t job_ = 0;
-  int active_ = 0;  // workers inside the job
-  bool stopping_ = false;
+  std::atomic<int64_t> next_{0};
 };
 
 int DefaultWorkers() noexcept {
