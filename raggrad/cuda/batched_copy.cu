@@ -1,6 +1,6 @@
 // The result is cut into 16 KiB per block, whatever the pieces are, so that one huge piece and a million tiny ones are
-// copied at the same speed. A block finds the pieces it needs; each of its threads then writes 16 bytes at a time, from
-// one piece or, where pieces meet, from several.
+// copied at the same speed. A block finds the pieces it needs; each of its threads then copies 16 bytes at a time, four
+// times, and, where pieces meet, single bytes.
 //
 // Describing the pieces takes the host longer than copying them takes the GPU. So it is shared by threads, each of
 // which describes runs of pieces without knowing where they begin in the result, right where the GPU will read them.
@@ -36,6 +36,7 @@ struct Staged {
 
 // In device memory, one more than there are pieces: `end` is where the last one ends.
 __global__ void ReceiveKernel(Staged staged, int64_t count, int64_t end, Piece* list) {
+  LetNextKernelStart();
   const int64_t i = GlobalThread();
   if (i > count) return;
   Piece piece = {nullptr, end};
@@ -104,22 +105,13 @@ __device__ uint4 LoadUnit(const char* from) {
   return LoadParts<uint8_t>(from);
 }
 
-// Bytes [at, stop), at most 16, of the result; piece i has the first of them.
-__device__ uint4 Gather(const Pieces& pieces, int64_t i, int64_t at, int64_t stop) {
-  const int64_t begin = pieces.begin(i);
-  const auto* const from = static_cast<const char*>(pieces.list[i].data);
-  if (stop - at == kUnit && stop <= pieces.begin(i + 1)) return from ? LoadUnit(from + (at - begin)) : uint4{};
-  union {
-    uint4 unit;
-    uint8_t bytes[kUnit];
-  };
-  unit = {};
-  for (int64_t byte = at; byte < stop; ++byte) {
-    while (byte >= pieces.begin(i + 1)) ++i;
-    const auto* const data = static_cast<const uint8_t*>(pieces.list[i].data);
-    if (data != nullptr) bytes[byte - at] = __ldg(data + (byte - pieces.begin(i)));
+// Bytes [at, stop) of the result, one by one.
+__device__ void CopyBytes(const Pieces& pieces, int64_t at, int64_t stop, char* to) {
+  for (int64_t i = Find(pieces, at); at < stop; ++at) {
+    while (at >= pieces.begin(i + 1)) ++i;
+    const auto* const data = static_cast<const char*>(pieces.list[i].data);
+    to[at] = data != nullptr ? __ldg(data + (at - pieces.begin(i))) : char{0};
   }
-  return unit;
 }
 
 // The pieces that have the bytes [begin, end), brought into shared memory if they are few.
@@ -144,21 +136,29 @@ __device__ Pieces BringNear(Pieces pieces, int64_t begin, int64_t end) {
 __global__ void __launch_bounds__(kThreads) JoinKernel(Pieces all, int64_t total, char* __restrict__ to) {
   const int64_t block_begin = static_cast<int64_t>(blockIdx.x) * kBlockBytes;
   const int64_t block_end = min(block_begin + kBlockBytes, total);
+  AwaitKernelBefore();
   const Pieces pieces = BringNear(all, block_begin, block_end);
 
+  const auto begin_of = [&](int j) { return block_begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kUnit; };
   uint4 units[kUnitsPerThread];
+  unsigned whole = 0;  // the j-th bit: one piece has all of the unit
 #pragma unroll
   for (int j = 0; j < kUnitsPerThread; ++j) {
-    const int64_t at = block_begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kUnit;
-    if (at < block_end) units[j] = Gather(pieces, Find(pieces, at), at, min(at + kUnit, block_end));
+    const int64_t at = begin_of(j);
+    if (at + kUnit > block_end) break;
+    const int64_t i = Find(pieces, at);
+    if (at + kUnit > pieces.begin(i + 1)) continue;
+    const auto* const data = static_cast<const char*>(pieces.list[i].data);
+    units[j] = data != nullptr ? LoadUnit(data + (at - pieces.begin(i))) : uint4{};
+    whole |= 1U << j;
   }
 #pragma unroll
   for (int j = 0; j < kUnitsPerThread; ++j) {
-    const int64_t at = block_begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kUnit;
-    if (at + kUnit <= block_end) {
+    const int64_t at = begin_of(j);
+    if ((whole >> j & 1) != 0) {
       *reinterpret_cast<uint4*>(to + at) = units[j];
-    } else if (at < block_end) {
-      memcpy(to + at, &units[j], static_cast<size_t>(block_end - at));
+    } else {
+      CopyBytes(pieces, at, min(at + kUnit, block_end), to);
     }
   }
 }
@@ -206,8 +206,8 @@ Result<Tensor> JoinMany(const Call& call, int64_t count, PieceWriter write, Para
   if (Status s = (*staging)->Release(call.stream); !s.ok()) return s;
   const auto value_bytes = static_cast<int64_t>(DTypeSize(output.dtype));
   const int64_t total = values * value_bytes;
-  const Status copied = call.Launch(JoinKernel, Blocks(total, kBlockBytes), kThreads,
-                                    Pieces{list->data(), count, value_bytes}, total, joined->As<char>());
+  const Status copied = call.LaunchEarly(JoinKernel, Blocks(total, kBlockBytes), kThreads, 0,
+                                         Pieces{list->data(), count, value_bytes}, total, joined->As<char>());
   if (!copied.ok()) return copied;
   return joined;
 }
