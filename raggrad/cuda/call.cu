@@ -126,8 +126,9 @@ Result<Call> Call::Begin(const Context& ctx) noexcept {
   const cudaError_t error = cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
   if (Status s = ToStatus(error, "no device"); !s.ok()) return s;
   constexpr int kHopper = 9;
-  Call call{ctx, static_cast<cudaStream_t>(ctx.stream), generation >= kHopper};
-  if (Heaps::Known().Contain(ctx.allocator)) {
+  Call call{ctx, static_cast<cudaStream_t>(ctx.stream), generation >= kHopper,
+            Heaps::Known().Contain(ctx.allocator)};
+  if (call.own_pool) {
     const Result<Allocator*> pool = Pool(ctx.stream);
     if (!pool.ok()) return pool.status();
     call.ctx.allocator = *pool;

@@ -34,6 +34,7 @@ struct Call {
   Context ctx;  // its allocator gives device memory
   cudaStream_t stream;
   bool starts_early;  // the GPU can start a kernel before the one before it has ended
+  bool own_pool;      // the allocator is the default: it does not mind what becomes of its memory
 
   static Result<Call> Begin(const Context& ctx) noexcept;
 

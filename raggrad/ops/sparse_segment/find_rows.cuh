@@ -102,6 +102,7 @@ __device__ inline bool IsLastBlock(uint32_t* blocks_before) {
 // begin before each group, and writes the report.
 static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const RowsJob job, const ReportJob report) {
   static_assert(kGroup == kFindThreads);
+  ::raggrad::cuda::LetNextKernelStart();
   __shared__ uint32_t counts[kGroupsPerBlock];
   const uint32_t thread = threadIdx.x;
   const int64_t first_group = int64_t{blockIdx.x} * kGroupsPerBlock;

@@ -8,6 +8,8 @@ namespace {
 
 using ::raggrad::cuda::AllocateOutput;
 
+bool IsScaled(const Problem& p) noexcept { return p.combiner != SegmentCombiner::kSum && p.width > 0; }
+
 // The problem's plan, or one that is made now.
 class PlanOf {
  public:
@@ -17,7 +19,7 @@ class PlanOf {
     if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // nvcc 13.0 would copy
     const Result<ReportTo> report = ReportTo::ThisThread();
     if (!report.ok()) return report.status();
-    Result<Plan> made = QueuePlan(call, p, p.combiner != SegmentCombiner::kSum && p.width > 0, {}, *report);
+    Result<Plan> made = QueuePlan(call, p, IsScaled(p), {}, *report);
     if (!made.ok()) return made.status();
     const Result<Report> read = report->Await(call, p);
     if (!read.ok()) return read.status();
@@ -93,6 +95,15 @@ Status Pad(const Call& call, const Problem& p, const RowSink<T>& sink, const Rep
                      sink.max_rows, sink.numbers, sink.wide_numbers, p.dim0);
 }
 
+// Queues all there is to do, with room for some number of rows.
+template <class T>
+Status QueueGradV2(const Call& call, const Problem& p, const RowSink<T>& sink, const ReportTo& to) noexcept {
+  const Result<Plan> plan = QueuePlan(call, p, IsScaled(p), {}, to);
+  if (!plan.ok()) return plan.status();
+  // Without segments every segment id is bad, and there is nothing that could be summed instead.
+  return p.segments() > 0 ? RunSums<T>(call, p, *plan, sink) : Status();
+}
+
 template <class T>
 Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Problem& p, int64_t max_unique) noexcept {
   Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, max_unique);
@@ -100,20 +111,49 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Pro
   Result<Tensor> report = AllocateOutput(call, 2, DType::kUInt64, Shape{kReportWords});
   if (!report.ok()) return report.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
-  if (p.n() == 0 || p.dim0 == 0) {
-    if (Status s = QueueEmptyReport(call, p, report->As<Report>()); !s.ok()) return s;
-  } else {
-    const bool scaled = p.combiner != SegmentCombiner::kSum && p.width > 0;
-    const Result<Plan> plan = QueuePlan(call, p, scaled, {}, {report->As<Report>(), 0});
-    if (!plan.ok()) return plan.status();
-    // Without segments every segment id is bad, and there is nothing that could be summed instead.
-    if (p.segments() > 0) {
-      if (Status s = RunSums<T>(call, p, *plan, sink); !s.ok()) return s;
-    }
-  }
+  const Status queued = p.n() == 0 || p.dim0 == 0 ? QueueEmptyReport(call, p, report->As<Report>())
+                                                  : QueueGradV2(call, p, sink, {report->As<Report>(), 0});
+  if (!queued.ok()) return queued;
   if (Status s = Pad(call, p, sink, report->As<Report>()); !s.ok()) return s;
   return SparseSegmentGradV2PaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices),
                                          *std::move(report)};
+}
+
+// Whether an output may get memory for all rows that it could have: then the sums need not wait until their number is
+// known, which saves 10 us. The output keeps that memory, so only if it is little.
+bool HasRoomForAll(const Call& call, const Problem& p) noexcept {
+  constexpr int64_t kMostBytes = 4 << 20;
+  const auto row_bytes = static_cast<int64_t>(DTypeSize(p.grad.dtype));
+  return call.own_pool && p.device_plan == nullptr &&
+         std::min(p.n(), p.dim0) <= kMostBytes / row_bytes / std::max<int64_t>(p.width, 1);
+}
+
+// The first rows of a tensor, in its memory.
+Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t rows) noexcept {
+  Shape shape = Shape::WithDim0(rows, tensor.shape().tail());
+  if (!shape.valid()) return Status(Code::kResourceExhausted, "no memory for a shape");
+  const DType dtype = tensor.dtype();
+  const size_t bytes = tensor.bytes();
+  return Tensor(call.ctx.allocator, tensor.release(), bytes, dtype, std::move(shape), Device::kCuda);
+}
+
+template <class T>
+Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& call, const Problem& p) noexcept {
+  const Result<ReportTo> report = ReportTo::ThisThread();
+  if (!report.ok()) return report.status();
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, std::min(p.n(), p.dim0));
+  if (!rows.ok()) return rows.status();
+  const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
+  const Status queued = QueueGradV2(call, p, sink, *report);
+  const Result<Report> read = report->Await(call, p);  // in any case: it may be on its way
+  if (!queued.ok()) return queued;
+  if (!read.ok()) return read.status();
+  const auto num_rows = static_cast<int64_t>(read->rows);
+  Result<Tensor> output = FirstRows(call, std::move(rows->output), num_rows);
+  if (!output.ok()) return output.status();
+  Result<Tensor> numbers = FirstRows(call, std::move(rows->sorted_unique_indices), num_rows);
+  if (!numbers.ok()) return numbers.status();
+  return SparseSegmentGradV2Output{*std::move(output), *std::move(numbers)};
 }
 
 // The numbers that the update's formulas need, and where its arrays are.
@@ -136,6 +176,9 @@ Result<SparseSegmentGradV2Output> GradV2(const Problem& p, const Context& ctx) n
   const Result<Call> call = Call::Begin(ctx);
   if (!call.ok()) return call.status();
   if (p.n() == 0 || p.dim0 == 0) return AllocateRows(*call, p, 0);
+  if (HasRoomForAll(*call, p)) {
+    return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2WithRoomForAll<T>(*call, p); });
+  }
   const Result<PlanOf> plan = PlanOf::Make(*call, p);
   if (!plan.ok()) return plan.status();
   Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, (*plan)->num_rows);

@@ -155,9 +155,10 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, 2)
   using A = SumType<T>;
   __shared__ Group<A> group;
   __shared__ A carries[kTiles][kMaxLanes][kColumns];
-  ::raggrad::cuda::LetNextKernelStart();
   const int64_t first = int64_t{blockIdx.x} * kGroup;
   const int64_t strip = first_strip + blockIdx.y;
+  ::raggrad::cuda::AwaitKernelBefore();
+  ::raggrad::cuda::LetNextKernelStart();  // not earlier: what the next one reads at once is complete now
   LoadGroup(job, first, group);
 
   const int lane = static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1);

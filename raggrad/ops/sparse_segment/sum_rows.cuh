@@ -30,7 +30,7 @@ Status SumGroups(const Call& call, const SumJob<T>& job, unsigned groups, bool i
   const auto kernel =
       in_order ? &SumGroupsKernel<T, kColumns, kUpdate, true> : &SumGroupsKernel<T, kColumns, kUpdate, false>;
   return ForEachStrips(strips, [&](unsigned count, int64_t first) {
-    return call.Launch(kernel, dim3(groups, count), threads, job, lane_bits, first);
+    return call.LaunchEarly(kernel, dim3(groups, count), threads, 0, job, lane_bits, first);
   });
 }
 
