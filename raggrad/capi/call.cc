@@ -261,7 +261,8 @@ std::span<const TensorView> Call::Read(std::string_view argument, const rg_tenso
   if (count < 0) Note(InvalidArgument(function_, "no such number of tensors [", argument, ": got ", count, "]"));
   if (count > 0 && !Given(argument, tensors)) return {};
   if (!status_.ok()) return {};
-  Result<List<TensorView>> views = List<TensorView>::Make(given_.context().allocator, count);
+  Result<List<TensorView>> views =
+      WithOp(function_, [&] { return List<TensorView>::Make(given_.context().allocator, count); });
   Note(views.status());
   if (!views.ok()) return {};
   storage = *std::move(views);
@@ -278,7 +279,7 @@ VariantArrayView Call::Read(std::string_view argument, const rg_variant_array* a
   const Result<Shape> shape = ReadShape(function_, {argument}, array->rank, array->shape);
   Note(shape.status());
   if (!shape.ok()) return {};
-  Note(storage.Read(function_, argument, *array, given_.context()));
+  Note(WithOp(function_, [&] { return storage.Read(function_, argument, *array, given_.context()); }));
   return {*shape, storage.views()};
 }
 

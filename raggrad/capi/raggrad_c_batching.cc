@@ -156,7 +156,7 @@ Completion<T> CompletionOf(rg_batching_done done, void* user) {
       for (size_t i = 0; i < tensors.size(); ++i) Store(tensors[i], &outputs[i]);
       done(user, RG_OK, "", outputs.data(), static_cast<int32_t>(outputs.size()));
     } catch (const std::bad_alloc&) {
-      Tell(done, user, Status(Code::kResourceExhausted, "no memory for the outputs"));
+      Tell(done, user, Status(Code::kResourceExhausted, "Batching: no memory for the outputs"));
     }
   };
 }

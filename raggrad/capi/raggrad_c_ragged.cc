@@ -72,7 +72,7 @@ Result<Described> Describe(Result<VariantArray> variant, const Context& ctx) noe
     block.Count<rg_tensor>(n * levels);
     block.Count<int64_t>(n * levels);
   }
-  Result<Tensor> memory = block.Allocate(ctx);
+  Result<Tensor> memory = WithOp("rg_ragged_tensor_to_variant", [&] { return block.Allocate(ctx); });
   if (!memory.ok()) return memory.status();
   int64_t* const shape = block.Take<int64_t>(rank);
   std::ranges::copy(variant->shape().dims(), shape);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "raggrad/core/dtype.h"
+#include "raggrad/core/result.h"
 #include "raggrad/core/shape.h"
 #include "raggrad/core/status.h"
 
@@ -44,9 +45,26 @@ Status MakeError(Code code, const Parts&... parts) noexcept {
   }
 }
 
+inline const Status& StatusOf(const Status& status) noexcept { return status; }
+template <class T>
+const Status& StatusOf(const Result<T>& result) noexcept {
+  return result.status();
+}
+
 template <class... Parts>
 Status InvalidArgument(std::string_view op, const Parts&... parts) noexcept {
   return MakeError(Code::kInvalidArgument, op, ": ", parts...);
+}
+
+// f(), whose error, if it is one, begins with the operator's name: what all operators use (memory, CUDA) does not know
+// it. Costs nothing where there is none.
+template <class F>
+auto WithOp(std::string_view op, const F& f) noexcept -> decltype(f()) {
+  auto result = f();
+  if (result.ok()) return result;
+  const Status& error = StatusOf(result);
+  if (!error.message().starts_with(op)) result = MakeError(error.code(), op, ": ", error.message());
+  return result;
 }
 
 template <class... Ts>

@@ -22,14 +22,14 @@ template <class Kernels, class F>
 auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static_cast<const Kernels*>(nullptr))) {
   const Result<const void*> kernels = FindKernels(op, Kernels::kSymbol);
   if (!kernels.ok()) return kernels.status();
-  return f(*static_cast<const Kernels*>(*kernels));
+  return WithOp(op, [&] { return f(*static_cast<const Kernels*>(*kernels)); });
 }
 
 // on_cpu(), or on_cuda(const Kernels&): by the device that the operands are on.
 template <class Kernels, class Cpu, class Cuda>
 auto RunOnDevice(std::string_view op, Device device, const Cpu& on_cpu, const Cuda& on_cuda) noexcept
     -> decltype(on_cpu()) {
-  if (device == Device::kCpu) return on_cpu();
+  if (device == Device::kCpu) return WithOp(op, on_cpu);
   if (device == Device::kCuda) return WithKernels<Kernels>(op, on_cuda);
   return NoKernelForDevice(op, device);
 }

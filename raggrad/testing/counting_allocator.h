@@ -58,6 +58,9 @@ void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call, Allocato
       return;
     }
     ASSERT_EQ(status.code(), Code::kResourceExhausted) << status.message();
+    const std::string_view name = status.message().substr(0, status.message().find(':'));
+    ASSERT_TRUE(name.size() < status.message().size() && name.find_first_of("[(.") == name.npos)
+        << "does not begin with the operator's name: " << status.message();
   }
 }
 

@@ -55,17 +55,17 @@ uint64_t RandomSeed() noexcept {
 
 // Runs `body() -> Result<std::shared_ptr<R>>`; an error or a lack of memory goes to `done`, and the pointer is null.
 template <class R, class T, class Body>
-std::shared_ptr<R> Guard(Completion<T>& done, const Body& body) noexcept {
+std::shared_ptr<R> Guard(ResourceKind kind, Completion<T>& done, const Body& body) noexcept {
   if (!done) done = [](const Result<T>& /*result*/) {};
-  Status status;
-  try {
-    Result<std::shared_ptr<R>> resource = body();
-    if (resource.ok()) return *std::move(resource);
-    status = resource.status();
-  } catch (const std::bad_alloc&) {
-    status = Status(Code::kResourceExhausted, "no memory for the call");
-  }
-  done(std::move(status));
+  Result<std::shared_ptr<R>> resource = WithOp(OpName(kind), [&]() -> Result<std::shared_ptr<R>> {
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      return Status(Code::kResourceExhausted, "no memory for the call");
+    }
+  });
+  if (resource.ok()) return *std::move(resource);
+  done(resource.status());
   return nullptr;
 }
 
@@ -154,7 +154,7 @@ std::shared_ptr<UnbatchGradResource> BatchingRuntime::State::Begin(State* state,
                                                                    Completion<Tensor>& done,
                                                                    UnbatchGradResource::Blocked* blocked) noexcept {
   constexpr ResourceKind kKind = ResourceKind::kUnbatchGrad;
-  return Guard<UnbatchGradResource>(done, [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
+  return Guard<UnbatchGradResource>(kKind, done, [&]() -> Result<std::shared_ptr<UnbatchGradResource>> {
     if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
     auto request = batching::CheckUnbatchGrad(state->environment->ctx, call);
     if (!request.ok()) return request.status();
@@ -170,7 +170,7 @@ std::shared_ptr<UnbatchGradResource> BatchingRuntime::State::Begin(State* state,
 std::shared_ptr<UnbatchResource> BatchingRuntime::State::Begin(State* state, const UnbatchCall& call,
                                                                Completion<Tensor>& done) noexcept {
   constexpr ResourceKind kKind = ResourceKind::kUnbatch;
-  return Guard<UnbatchResource>(done, [&]() -> Result<std::shared_ptr<UnbatchResource>> {
+  return Guard<UnbatchResource>(kKind, done, [&]() -> Result<std::shared_ptr<UnbatchResource>> {
     if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
     auto request = batching::CheckUnbatch(state->environment->ctx, call);
     if (!request.ok()) return request.status();
@@ -188,7 +188,7 @@ std::shared_ptr<BatchResource> BatchingRuntime::State::Begin(State* state, const
                                                              Completion<BatchOutput>& done,
                                                              BatchResource::Blocked* blocked) noexcept {
   constexpr ResourceKind kKind = ResourceKind::kBatch;
-  return Guard<BatchResource>(done, [&]() -> Result<std::shared_ptr<BatchResource>> {
+  return Guard<BatchResource>(kKind, done, [&]() -> Result<std::shared_ptr<BatchResource>> {
     if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
     auto request = batching::CheckBatch(state->environment->ctx, call, blocked != nullptr);
     if (!request.ok()) return request.status();

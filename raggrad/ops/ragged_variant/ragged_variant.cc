@@ -201,7 +201,7 @@ Result<Tensor> RaggedTensorToVariantGradient(const VariantArrayView& encoded_rag
   const Result<Problem> problem = Check(encoded_ragged_grad, row_splits, dense_values_shape, values_dtype);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckDevice(kOp, problem->device, values_dtype); !s.ok()) return s;
-  return ragged_variant::cpu::ToVariantGradient(*problem, ctx);
+  return WithOp(kOp, [&] { return ragged_variant::cpu::ToVariantGradient(*problem, ctx); });
 }
 
 }  // namespace raggrad

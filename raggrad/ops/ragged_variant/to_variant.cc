@@ -67,7 +67,7 @@ Result<VariantArray> RaggedTensorToVariant(std::span<const TensorView> rt_nested
   const Result<ToVariantProblem> problem = Check(rt_nested_splits, rt_dense_values, batched_input);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckDevice(kOp, rt_dense_values.device, rt_dense_values.dtype); !s.ok()) return s;
-  return ragged_variant::cpu::ToVariant(*problem, ctx);
+  return WithOp(kOp, [&] { return ragged_variant::cpu::ToVariant(*problem, ctx); });
 }
 
 }  // namespace raggrad
