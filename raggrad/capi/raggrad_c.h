@@ -10,9 +10,9 @@
 // fills, then where to put a message (may be null), and returns a code. What an operator computes, its shapes and
 // types, its errors and what memory it needs: raggrad/ops/<family>/<family>.h and the README.md there.
 //
-// Nothing here aborts or prints. A null pointer where something is needed, or a rank, dimension, dtype or device that
-// does not exist, is RG_INVALID_ARGUMENT. On failure all outputs are zeroed and own nothing. Operands are only read,
-// during the call. All functions may be called from several threads at a time.
+// Nothing here aborts or prints. A null pointer where something is needed, one that is not aligned, or a rank,
+// dimension, dtype or device that does not exist, is RG_INVALID_ARGUMENT. On failure all outputs are zeroed and own
+// nothing. Operands are only read, during the call. All functions may be called from several threads at a time.
 #pragma once
 
 #include <stddef.h>
@@ -84,7 +84,7 @@ typedef struct rg_string {
 
 // Somebody else's dense, row-major array.
 typedef struct rg_tensor {
-  const void* data;  // may be null if there are no elements
+  const void* data;  // aligned as C aligns its elements; may be null if there are none
   int32_t dtype;
   int32_t device;
   int32_t rank;          // 0: a scalar

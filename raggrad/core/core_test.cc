@@ -7,6 +7,7 @@
 #include <set>
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/operands.h"
 #include "raggrad/core/scratch.h"
 #include "raggrad/raggrad.h"
 #include "raggrad/testing/counting_allocator.h"
@@ -77,6 +78,7 @@ void CheckElements(TypeList<E...>) {
     EXPECT_TRUE(seen.insert(dtype).second) << "listed twice: " << DTypeName(dtype);
     EXPECT_EQ(kDTypeOf<T>, dtype);
     EXPECT_EQ(DTypeSize(dtype), sizeof(T)) << DTypeName(dtype);
+    EXPECT_EQ(DTypeAlignment(dtype), alignof(T)) << DTypeName(dtype);
     EXPECT_EQ(DTypeFromName(DTypeName(dtype)), dtype);
   };
   (check.template operator()<typename E::type>(E::kDType), ...);
@@ -88,6 +90,9 @@ TEST(DTypeTest, OneListAgreesWithNamesAndSizes) {
   EXPECT_EQ(DTypeFromName("float16"), DType::kHalf);
   EXPECT_EQ(DTypeFromName("float17"), DType::kInvalid);
   EXPECT_EQ(DTypeName(static_cast<DType>(999)), "invalid");
+  for (const DType none : {DType::kInvalid, DType::kFloat8E5M2, static_cast<DType>(999), static_cast<DType>(-1)}) {
+    EXPECT_EQ(DTypeAlignment(none), 1U);
+  }
   EXPECT_EQ(Names(FloatTypes{}), "half, bfloat16, float32, float64");
 }
 
@@ -101,6 +106,32 @@ TEST(ErrorTextTest, JoinsItsParts) {
   const Status status = InvalidArgument("Op", "x = ", int64_t{-5}, ", shape ", Shape{2, 3}, ", ", DType::kQInt8);
   EXPECT_EQ(status.message(), "Op: x = -5, shape [2,3], qint8");
   EXPECT_EQ(InvalidArgument("Op", Shape{}).message(), "Op: []");
+}
+
+TEST(ErrorTextTest, ErrorsGetTheOperatorsNameOnce) {
+  const auto named = [](const Status& status) { return WithOp("Op", [&] { return status; }); };
+  EXPECT_THAT(named({}), IsOk());
+  EXPECT_EQ(named(Status(Code::kInternal, "lost")).message(), "Op: lost");
+  EXPECT_EQ(named(InvalidArgument("Op", "wrong")).message(), "Op: wrong");
+  EXPECT_EQ(*WithOp("Op", [] { return Result<int>(7); }), 7);
+  EXPECT_THAT(WithOp("Op", [] { return Result<int>(Status(Code::kInternal, "lost")); }),
+              StatusIs(Code::kInternal, "Op: lost"));
+}
+
+TEST(OperandsTest, DataIsAlignedForItsElements) {
+  alignas(16) const char memory[48] = {};
+  const auto check = [&](DType dtype, int64_t elements, size_t offset) {
+    return CheckOperands("Op", {{"grad", {memory + offset, dtype, Shape{elements}}}});
+  };
+  EXPECT_THAT(check(DType::kFloat32, 1, 2),
+              StatusIs(Code::kInvalidArgument,
+                       "Op: an operand is not aligned [grad: expected an address that is a "
+                       "multiple of 4, got one that is 2 beyond]"));
+  EXPECT_THAT(check(DType::kString, 1, 12), StatusIs(Code::kInvalidArgument, HasSubstr("multiple of 8, got one that")));
+  EXPECT_THAT(check(DType::kHalf, 1, 1), StatusIs(Code::kInvalidArgument, HasSubstr("multiple of 2")));
+  EXPECT_THAT(check(DType::kComplex128, 1, 8), IsOk());
+  EXPECT_THAT(check(DType::kBool, 1, 1), IsOk());
+  EXPECT_THAT(check(DType::kFloat32, 0, 2), IsOk()) << "nothing is read";
 }
 
 TEST(TensorTest, GivesItsMemoryBackOnce) {

@@ -5,6 +5,7 @@
 // Numbers and names are TensorFlow's. Types that only exist to be refused by name (float8, int4, ...) have no C++ type.
 #pragma once
 
+#include <array>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -108,6 +109,14 @@ consteval DType Find(TypeList<E...>) {
 }
 template <class... A, class... B>
 TypeList<A..., B...> Join(TypeList<A...>, TypeList<B...>);
+template <class... E>
+consteval auto Alignments(TypeList<E...>) {
+  std::array<uint8_t, 64> by_number;
+  by_number.fill(1);
+  ((by_number[static_cast<size_t>(E::kDType)] = alignof(typename E::type)), ...);
+  return by_number;
+}
+inline constexpr auto kAlignments = Alignments(Elements{});
 }  // namespace dtype_internal
 
 template <class T>
@@ -129,6 +138,11 @@ std::string_view DTypeName(DType dtype) noexcept;
 DType DTypeFromName(std::string_view name) noexcept;
 // Bytes per element in memory; 0 for kInvalid.
 size_t DTypeSize(DType dtype) noexcept;
+// What an element's address is a multiple of; 1 for types without C++ type and numbers that are no dtype.
+inline size_t DTypeAlignment(DType dtype) noexcept {
+  const auto number = static_cast<size_t>(dtype);
+  return number < dtype_internal::kAlignments.size() ? dtype_internal::kAlignments[number] : 1;
+}
 
 template <class... Ts>
 constexpr bool Contains(TypeList<Ts...>, DType dtype) noexcept {

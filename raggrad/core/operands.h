@@ -17,22 +17,34 @@ struct Operand {
   const TensorView& view;
 };
 
+// That an operand is an array that can be read. `name`: whatever AppendText takes.
+template <class Name>
+Status CheckReadable(std::string_view op, const Name& name, const TensorView& view) noexcept {
+  if (!view.shape.valid()) {
+    return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", name, "]");
+  }
+  const std::optional<int64_t> elements = view.shape.NumElements();
+  if (!elements) {
+    return InvalidArgument(op, "Shape ", view.shape, " results in overflow when computing number of elements [", name,
+                           ": expected dimensions whose product is in [0, 2^63)]");
+  }
+  if (*elements == 0) return {};
+  if (view.data == nullptr) {
+    return InvalidArgument(op, "an operand has no data [", name, ": expected ", *elements,
+                           " elements, got a null pointer]");
+  }
+  const size_t alignment = DTypeAlignment(view.dtype);
+  const size_t beyond = reinterpret_cast<uintptr_t>(view.data) & (alignment - 1);
+  if (beyond == 0) return {};
+  return InvalidArgument(op, "an operand is not aligned [", name, ": expected an address that is a multiple of ",
+                         alignment, ", got one that is ", beyond, " beyond]");
+}
+
 // Every operand is an array that can be read, and all are on one device. Comes after the checks of dtypes and before
 // those of ranks and dimensions, which may then trust the numbers they see.
 inline Status CheckOperands(std::string_view op, std::initializer_list<Operand> operands) noexcept {
   for (const auto& [name, view] : operands) {
-    if (!view.shape.valid()) {
-      return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", name, "]");
-    }
-    const std::optional<int64_t> elements = view.shape.NumElements();
-    if (!elements) {
-      return InvalidArgument(op, "Shape ", view.shape, " results in overflow when computing number of elements [", name,
-                             ": expected dimensions whose product is in [0, 2^63)]");
-    }
-    if (*elements > 0 && view.data == nullptr) {
-      return InvalidArgument(op, "an operand has no data [", name, ": expected ", *elements,
-                             " elements, got a null pointer]");
-    }
+    if (Status s = CheckReadable(op, name, view); !s.ok()) return s;
     if (const Device first = operands.begin()->view.device; view.device != first) {
       return InvalidArgument(op, "operands are on different devices [", name, ": expected that of ",
                              operands.begin()->name, " (DLPack device type ", static_cast<int32_t>(first), "), got ",

@@ -14,7 +14,7 @@ namespace raggrad {
 enum class Device : int32_t { kCpu = 1, kCuda = 2 };  // DLPack's numbers
 
 struct TensorView {
-  const void* data = nullptr;  // may be null if there are no elements
+  const void* data = nullptr;  // aligned for its elements (DTypeAlignment); may be null if there are none
   DType dtype = DType::kInvalid;
   Shape shape;
   Device device = Device::kCpu;
@@ -43,7 +43,7 @@ struct TensorView {
 
 // Somebody else's array that a function changes.
 struct MutableTensorView {
-  void* data = nullptr;
+  void* data = nullptr;  // as TensorView's
   DType dtype = DType::kInvalid;
   Shape shape;
   Device device = Device::kCpu;

@@ -65,25 +65,15 @@ void AppendText(std::string& text, const Place& place) {
   text.push_back(']');
 }
 
-// That a tensor of an element can be read.
-Status CheckReadable(Device device, const Place& place, const TensorView& view) noexcept {
+// That a tensor of an element can be read, and is where it should be.
+Status CheckTensor(Device device, const Place& place, const TensorView& view) noexcept {
   if (view.device != device) {
     return InvalidArgument(kOp, "operands are on different devices [", place, ": expected DLPack device type ",
                            static_cast<int32_t>(device), ", that of ",
                            place.level < 0 ? "the first element" : "host memory", ", got ",
                            static_cast<int32_t>(view.device), "]");
   }
-  if (!view.shape.valid()) {
-    return MakeError(Code::kResourceExhausted, kOp, ": no memory for the shape of an operand [", place, "]");
-  }
-  const std::optional<int64_t> count = view.shape.NumElements();
-  if (!count) {
-    return InvalidArgument(kOp, "Shape ", view.shape, " results in overflow when computing number of elements [", place,
-                           ": expected dimensions whose product is in [0, 2^63)]");
-  }
-  if (*count == 0 || view.data != nullptr) return {};
-  return InvalidArgument(kOp, "an operand has no data [", place, ": expected ", *count,
-                         " elements, got a null pointer]");
+  return CheckReadable(kOp, place, view);
 }
 
 Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t level,
@@ -94,7 +84,7 @@ Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t l
                            ", found: ", MessageName(splits.dtype), " [", place, ": expected dtype ",
                            problem.splits_dtype, ", got ", splits.dtype, "]");
   }
-  if (Status s = CheckReadable(Device::kCpu, place, splits); !s.ok()) return s;
+  if (Status s = CheckTensor(Device::kCpu, place, splits); !s.ok()) return s;
   if (splits.rank() == 1) return {};
   return InvalidArgument(kOp, "Ragged splits must have rank 1; encoded scalar element at index ", i,
                          " has splits Tensor ", TensorText{splits}, " [", place, ": expected rank 1, got shape ",
@@ -133,7 +123,7 @@ Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept {
                            ", found: ", MessageName(values.dtype), " [", place, ": expected dtype ",
                            problem.values_dtype, ", got ", values.dtype, "]");
   }
-  if (Status s = CheckReadable(problem.device, place, values); !s.ok()) return s;
+  if (Status s = CheckTensor(problem.device, place, values); !s.ok()) return s;
   if (values.rank() == 0 && problem.output_ragged_rank != 0) {
     return ScalarValues(problem, i, values);
   }

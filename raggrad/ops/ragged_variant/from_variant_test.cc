@@ -286,6 +286,16 @@ TEST(RaggedTensorFromVariant, OtherDevicesAndHostileOperands) {
   EXPECT_THAT(shapeless.Run(), StatusIs(Code::kResourceExhausted, HasSubstr("[encoded_ragged[0].values]")));
   EXPECT_THAT(RaggedTensorFromVariant({invalid, shapeless.elements}, 1, 2, DType::kFloat32, DType::kInt64),
               StatusIs(Code::kResourceExhausted, HasSubstr("encoded_ragged")));
+  for (const bool in_splits : {true, false}) {
+    Stored<int64_t> unaligned({{{0, 1}}});
+    TensorView moved = unaligned.views[0];
+    unaligned.elements[0]->nested_splits = {&moved, 1};
+    TensorView& view = in_splits ? moved : unaligned.elements[0]->values;
+    view.data = static_cast<const char*>(view.data) + 1;
+    EXPECT_THAT(unaligned.Run(), StatusIs(Code::kInvalidArgument,
+                                          HasSubstr(in_splits ? "not aligned [encoded_ragged[0].nested_splits[0]: "
+                                                              : "not aligned [encoded_ragged[0].values: ")));
+  }
   // Scalars are shown in the message, if they can be.
   const String text{"a\0b", 3}, broken{nullptr, 3};
   for (const String* string : {&text, &broken}) {

@@ -76,6 +76,16 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
       kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype, DeviceOf(encoded, row_splits)};
 }
 
+// "encoded_ragged_grad[7]"
+struct Place {
+  int64_t element;
+};
+void AppendText(std::string& text, const Place& place) {
+  text.append("encoded_ragged_grad[");
+  raggrad::AppendText(text, place.element);
+  text.push_back(']');
+}
+
 Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView& values) noexcept {
   if (values.device != problem.device) {
     return InvalidArgument(problem.op, "operands are on different devices [encoded_ragged_grad[", i,
@@ -87,20 +97,8 @@ Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView
                            MessageName(problem.dtype), " [encoded_ragged_grad[", i, "]: expected values of dtype ",
                            problem.dtype, ", got ", values.dtype, "]");
   }
-  if (!values.shape.valid()) {
-    return MakeError(Code::kResourceExhausted, problem.op, ": no memory for a shape [encoded_ragged_grad[", i, "]]");
-  }
-  const std::optional<int64_t> count = values.shape.NumElements();
-  if (!count) {
-    return InvalidArgument(problem.op, "Shape ", values.shape,
-                           " results in overflow when computing number of elements [encoded_ragged_grad[", i,
-                           "]: expected dimensions whose product is in [0, 2^63)]");
-  }
-  if (*count > 0 && values.data == nullptr) {
-    return InvalidArgument(problem.op, "an operand has no data [encoded_ragged_grad[", i, "]: expected ", *count,
-                           " elements, got a null pointer]");
-  }
-  return *count;
+  if (Status s = CheckReadable(problem.op, Place{i}, values); !s.ok()) return s;
+  return *values.shape.NumElements();
 }
 
 // [rows] + dense_values_shape[1:]: what a missing element stands for.

@@ -219,6 +219,11 @@ TEST_F(UpdateErrors, WrongArrays) {
                 "accumulator has dtype float64");
   ExpectRefused(Adagrad{.learning_rate = 1, .accumulator = MutableTensorView::Of(state_.data(), Shape{2, 1})}, Table(),
                 "[accumulator: expected [3,1], got [2,1]]");
+  const auto beyond = [](std::vector<float>& floats) {
+    return MutableTensorView{reinterpret_cast<char*>(floats.data()) + 2, DType::kFloat32, Shape{3, 1}};
+  };
+  ExpectRefused(Sgd{1}, beyond(table_), "not aligned [table: expected an address that is a multiple of 4");
+  ExpectRefused(Adagrad{.learning_rate = 1, .accumulator = beyond(state_)}, Table(), "not aligned [accumulator");
   EXPECT_THAT(Fused(Sgd{1}, Table({})), Invalid("[table: expected at least rank 1, got a scalar]"));
 }
 
