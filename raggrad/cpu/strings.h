@@ -1,4 +1,5 @@
-// Strings that an operator picked from its operands, copied into an output of their own.
+// Strings of operands, copied into an output of their own: the characters are counted, there is one allocation for the
+// strings and, behind them, the characters, and then both are written.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +20,31 @@ namespace raggrad::cpu {
 namespace strings_internal {
 inline constexpr int64_t kGrain = 4096;  // strings that pay for a thread
 inline constexpr int64_t kChunksPerWorker = 4;
+}  // namespace strings_internal
 
+// A number of characters that does not fit is taken for the largest one, which no allocator has.
 inline size_t SaturatingAdd(size_t a, size_t b) noexcept {
   size_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<size_t>::max() : sum;
 }
-}  // namespace strings_internal
+
+// `before` and the characters of the strings.
+inline size_t CountCharacters(std::span<const String> strings, size_t before) noexcept {
+  for (const String& string : strings) before = SaturatingAdd(before, string.size);
+  return before;
+}
+
+// Writes copies of the strings to `to`, and their characters to `text`. Returns the end of these.
+inline char* CopyStrings(std::span<const String> strings, String* to, char* text) noexcept {
+  for (const auto& [data, size] : strings) {
+    if (size > 0) std::memcpy(text, data, size);
+    *to++ = {text, size};
+    text += size;
+  }
+  return text;
+}
+
+inline bool HasNoData(const String& string) noexcept { return string.data == nullptr && string.size > 0; }
 
 // INVALID_ARGUMENT for the first string of an operand that has a size but no characters.
 inline Status CheckStrings(std::string_view op, std::string_view argument, std::span<const String> strings,
@@ -32,8 +52,7 @@ inline Status CheckStrings(std::string_view op, std::string_view argument, std::
   FirstError without_data;
   const Chunks chunks = SplitEvenly(parallel, static_cast<int64_t>(strings.size()), strings_internal::kGrain);
   ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
-    const auto bad = [](const String& string) { return string.data == nullptr && string.size > 0; };
-    const auto found = std::find_if(strings.begin() + begin, strings.begin() + end, bad);
+    const auto found = std::find_if(strings.begin() + begin, strings.begin() + end, HasNoData);
     if (found != strings.begin() + end) without_data.Report(found - strings.begin());
   });
   if (!without_data.found()) return {};
@@ -42,20 +61,19 @@ inline Status CheckStrings(std::string_view op, std::string_view argument, std::
                          strings[static_cast<size_t>(at)].size, " characters, got a null pointer]");
 }
 
-// Output `index`: the strings, and behind them a copy of all their characters, in one allocation. A number of
-// characters that does not fit is taken for the largest one, which no allocator has.
+// Output `index`: a copy of the strings.
 inline Result<Tensor> CopyStrings(const Context& ctx, int index, Shape shape,
                                   std::span<const String> strings) noexcept {
-  using strings_internal::SaturatingAdd;
   Parallel& parallel = ctx.executor();
   const Chunks chunks = SplitEvenly(parallel, static_cast<int64_t>(strings.size()), strings_internal::kGrain,
                                     strings_internal::kChunksPerWorker);
+  const auto part = [&](int64_t begin, int64_t end) {
+    return strings.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  };
   auto begins = Scratch<size_t>::Make(ctx, chunks.count);  // of the chunks' characters
   if (!begins.ok()) return begins.status();
   ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    size_t sum = 0;
-    for (int64_t i = begin; i < end; ++i) sum = SaturatingAdd(sum, strings[static_cast<size_t>(i)].size);
-    (*begins)[chunk] = sum;
+    (*begins)[chunk] = CountCharacters(part(begin, end), 0);
   });
   size_t total = 0;
   for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
@@ -66,13 +84,7 @@ inline Result<Tensor> CopyStrings(const Context& ctx, int index, Shape shape,
   if (!output.ok()) return output;
   String* const out = output->As<String>();
   ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    char* text = reinterpret_cast<char*>(out + strings.size()) + (*begins)[chunk];
-    for (int64_t i = begin; i < end; ++i) {
-      const auto& [data, size] = strings[static_cast<size_t>(i)];
-      if (size > 0) std::memcpy(text, data, size);
-      out[i] = {text, size};
-      text += size;
-    }
+    CopyStrings(part(begin, end), out + begin, reinterpret_cast<char*>(out + strings.size()) + (*begins)[chunk]);
   });
   return output;
 }

@@ -55,14 +55,15 @@ Status WithShapes(std::string_view text, const std::vector<SharedView>& tensors)
   }
 }
 
-Status CheckTensors(const std::vector<SharedView>& tensors) noexcept {
+Status CheckTensors(const std::vector<SharedView>& tensors) {
   if (tensors.empty()) return InvalidArgument(kOp, "Length for attr 'T' of 0 must be at least minimum 1");
-  for (const SharedView& tensor : tensors) {
-    if (Status s = CheckOperands(kOp, {{"in_tensors[0]", tensors[0].view}, {"in_tensors", tensor.view}}); !s.ok()) {
-      return s;
-    }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& tensor = tensors[i].view;
+    const std::string name = "in_tensors[" + std::to_string(i) + "]";
+    if (Status s = CheckOperands(kOp, {{"in_tensors[0]", tensors[0].view}, {name, tensor}}); !s.ok()) return s;
+    if (tensor.device != Device::kCpu) return NoKernelForDevice(kOp, tensor.device);
+    if (Status s = CheckStringData(kOp, name, tensor); !s.ok()) return s;
   }
-  if (tensors[0].view.device != Device::kCpu) return NoKernelForDevice(kOp, tensors[0].view.device);
   if (std::ranges::any_of(tensors, [](const SharedView& tensor) { return tensor.view.rank() == 0; })) {
     return WithShapes("Batching input tensors must have at least one dimension.", tensors);
   }
@@ -78,8 +79,8 @@ Status CheckTensors(const std::vector<SharedView>& tensors) noexcept {
 
 Result<BatchRequest> CheckBatch(const Context& ctx, const BatchCall& call, bool blocked) noexcept {
   if (Status s = CheckAttributes(call); !s.ok()) return s;
-  if (Status s = CheckTensors(call.in_tensors); !s.ok()) return s;
   try {
+    if (Status s = CheckTensors(call.in_tensors); !s.ok()) return s;
     BatchRequest request{{}, call.in_tensors[0].view.dim(0), 0};
     request.tensors.reserve(call.in_tensors.size());
     for (const SharedView& tensor : call.in_tensors) {

@@ -21,7 +21,8 @@
 //
 // Memory: tensors come from the runtime's allocator, which may be asked from any of these threads, never under a lock.
 // A joined gradient is written once, straight into the tensor that is handed out. An operand is copied before that only
-// if it outlives its call without a keep-alive.
+// if it outlives its call without a keep-alive. UnbatchGrad's results and copies in device memory come from the same
+// allocator as those in host memory: a runtime that gets both needs the default one, which alone can tell them apart.
 //
 // fork(): in a child every call gives UNAVAILABLE, and the runtime's memory is not given back.
 #pragma once

@@ -13,7 +13,9 @@ namespace raggrad::testing {
 namespace {
 
 using ::testing::_;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr DType kTypes[] = {DType::kHalf,  DType::kBFloat16, DType::kFloat32,   DType::kFloat64,
                             DType::kInt8,  DType::kInt16,    DType::kInt32,     DType::kInt64,
@@ -295,12 +297,41 @@ TEST(BatchingErrorsTest, OperandsThatCannotBeRead) {
               StatusIs(Code::kUnimplemented, _));
   EXPECT_THAT(runtime.Statistics(ResourceKind::kUnbatchGrad, {"", "r"}), StatusIs(Code::kNotFound, _))
       << "a call that is refused makes no resource";
+  EXPECT_THAT(with([](UnbatchGradCall& c) { c.grad.view.data = c.grad.view.As<char>() + 2; }),
+              StatusIs(Code::kInvalidArgument, HasSubstr("not aligned [grad")));
   EXPECT_THAT(runtime.Batch({.resource = {}, .in_tensors = {}}),
               StatusIs(Code::kInvalidArgument, HasSubstr("minimum 1")));
   const Tensor row = TensorOf<float>({1}, Shape{1, 1});
   EXPECT_THAT(
       runtime.Batch({.resource = {}, .in_tensors = {{row.view()}}, .num_batch_threads = 20000, .max_batch_size = 1}),
       StatusIs(Code::kInvalidArgument, HasSubstr("num_batch_threads")));
+}
+
+// What a row of strings gets as an operand of each operator, and of Batch with a row of padding. Nothing is copied but
+// by the join.
+void ExpectRefused(std::span<const String> row, Code code, const std::string& text) {
+  const auto count = static_cast<int64_t>(row.size());
+  const SharedView strings = {TensorView::Of(row.data(), Shape{1, count}), std::make_shared<int>(0)};
+  const auto index = Index({1});
+  BatchingRuntime runtime;
+  EXPECT_THAT(runtime.Batch({.resource = {}, .in_tensors = {strings}, .max_batch_size = 1}),
+              StatusIs(code, AllOf(StartsWith("Batch: "), HasSubstr(text))));
+  EXPECT_THAT(runtime.Batch({.resource = {}, .in_tensors = {strings}, .max_batch_size = 2, .allowed_batch_sizes = {2}}),
+              StatusIs(code, AllOf(StartsWith("Batch: "), HasSubstr(text))));
+  EXPECT_THAT(runtime.Unbatch({{}, strings.view, index->view(), TensorView::Scalar(int64_t{1})}),
+              StatusIs(code, AllOf(StartsWith("Unbatch: "), HasSubstr(text))));
+  EXPECT_THAT(runtime.UnbatchGrad({{}, strings.view, index->view(), strings, TensorView::Scalar(int64_t{1})}),
+              StatusIs(code, AllOf(StartsWith("UnbatchGrad: "), HasSubstr(text))));
+}
+
+TEST(BatchingErrorsTest, HostileStrings) {
+  ExpectRefused(std::vector<String>{{"a", 1}, {nullptr, 3}}, Code::kInvalidArgument,
+                "[1]: expected 3 characters, got a null pointer]");
+  // More characters than can be counted.
+  ExpectRefused(std::vector<String>{{"a", SIZE_MAX}, {"b", 2}}, Code::kResourceExhausted,
+                "OOM when allocating tensor with shape[");
+  ExpectRefused(std::vector<String>{{"a", SIZE_MAX / 2 + 1}}, Code::kResourceExhausted,
+                "OOM when allocating tensor with shape[");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <new>
 #include <string>
 
+#include "raggrad/cpu/strings.h"
+
 namespace raggrad::batching {
 namespace {
 
@@ -55,6 +57,12 @@ Status CheckInputType(std::string_view op, int position, std::string_view name, 
   if (got == expected) return {};
   return InvalidArgument(op, "cannot compute ", op, " as input #", position, "(zero-based) was expected to be a ",
                          NameInMessages(expected), " tensor but is a ", NameInMessages(got), " tensor [", name, "]");
+}
+
+Status CheckStringData(std::string_view op, std::string_view name, const TensorView& view) noexcept {
+  if (view.dtype != DType::kString) return {};
+  const auto count = static_cast<size_t>(view.shape.NumElements().value_or(0));
+  return cpu::CheckStrings(op, name, {view.As<String>(), count}, SerialParallel());
 }
 
 Status CheckExpectedType(std::string_view op, DType expected, DType got) noexcept {

@@ -19,6 +19,9 @@ Status CheckSupported(std::string_view op, DType dtype) noexcept;
 // Input number `position` has the type that TensorFlow's signature asks for.
 Status CheckInputType(std::string_view op, int position, std::string_view name, DType expected, DType got) noexcept;
 
+// Strings in host memory have characters where they say so. TensorFlow's always do.
+Status CheckStringData(std::string_view op, std::string_view name, const TensorView& view) noexcept;
+
 // A piece has the type of the call that gets it.
 Status CheckExpectedType(std::string_view op, DType expected, DType got) noexcept;
 

@@ -9,12 +9,14 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/strings.h"
 #include "raggrad/ops/batching/device_pieces.h"
 
 namespace raggrad::batching {
 namespace {
 
-constexpr int64_t kGrainBytes = 1 << 18;  // per chunk of a parallel copy at least
+constexpr int64_t kGrainBytes = 1 << 18;          // per chunk of a parallel copy at least
+constexpr int64_t kMostBytes = int64_t{1} << 48;  // of a piece; no machine has more, and sums stay far from overflowing
 
 int64_t Elements(const TensorView& view) noexcept { return view.shape.NumElements().value_or(0); }
 
@@ -30,31 +32,22 @@ std::span<const String> FirstRow(const TensorView& view) noexcept {
   return Strings(view).first(static_cast<size_t>(RowElements(view)));
 }
 
-size_t CountCharacters(std::span<const String> strings) noexcept {
-  size_t characters = 0;
-  for (const String& string : strings) characters += string.size;
-  return characters;
-}
-
-// Appends copies of the strings, their characters at `characters`.
-void CopyStrings(std::span<const String> from, String*& to, char*& characters) noexcept {
-  for (const String& string : from) {
-    if (string.size > 0) std::memcpy(characters, string.data, string.size);
-    *to++ = {characters, string.size};
-    characters += string.size;
-  }
-}
-
 Result<Tensor> JoinStrings(const Context& ctx, int output, std::span<const TensorView> pieces, Shape shape,
                            int64_t padding) noexcept {
-  size_t bytes = padding > 0 ? static_cast<size_t>(padding) * CountCharacters(FirstRow(pieces[0])) : 0;
-  for (const TensorView& piece : pieces) bytes += CountCharacters(Strings(piece));
-  Result<Tensor> joined = AllocateOutput(ctx, output, DType::kString, std::move(shape), bytes);
+  const auto for_each_part = [&](const auto& f) {
+    for (const TensorView& piece : pieces) f(Strings(piece));
+    for (int64_t i = 0; i < padding; ++i) f(FirstRow(pieces[0]));
+  };
+  size_t characters = 0;
+  for_each_part([&](std::span<const String> part) { characters = cpu::CountCharacters(part, characters); });
+  Result<Tensor> joined = AllocateOutput(ctx, output, DType::kString, std::move(shape), characters);
   if (!joined.ok()) return joined;
   String* to = joined->As<String>();
-  char* characters = reinterpret_cast<char*>(to + Elements(joined->view()));
-  for (const TensorView& piece : pieces) CopyStrings(Strings(piece), to, characters);
-  for (int64_t i = 0; i < padding; ++i) CopyStrings(FirstRow(pieces[0]), to, characters);
+  char* text = reinterpret_cast<char*>(to + Elements(joined->view()));
+  for_each_part([&](std::span<const String> part) {
+    text = cpu::CopyStrings(part, to, text);
+    to += part.size();
+  });
   return joined;
 }
 
@@ -77,8 +70,10 @@ void CopyBytes(std::span<const TensorView> pieces, int64_t padding, int64_t begi
 }  // namespace
 
 int64_t BytesOf(const TensorView& view) noexcept {
-  const int64_t bytes = Elements(view) * ElementBytes(view);
-  return view.dtype == DType::kString ? bytes + static_cast<int64_t>(CountCharacters(Strings(view))) : bytes;
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(Elements(view), ElementBytes(view), &bytes)) return kMostBytes;
+  if (view.dtype == DType::kString) bytes = cpu::CountCharacters(Strings(view), bytes);
+  return static_cast<int64_t>(std::min<size_t>(bytes, kMostBytes));
 }
 
 Result<Tensor> Join(const Context& ctx, int output, std::span<const TensorView> pieces, int64_t padding) noexcept {

@@ -26,8 +26,8 @@ Status CheckInputs(const UnbatchGradCall& call) noexcept {
     const bool anywhere = operand.name == "original_input" || operand.name == "grad";
     if (Status s = anywhere ? CheckOperands(kOp, {operand}) : CheckHostOperand(kOp, operand); !s.ok()) return s;
   }
-  const Device device = call.grad.view.device;
-  return device == Device::kCpu ? Status() : CheckDevice(kOp, device, type);
+  const TensorView& grad = call.grad.view;
+  return grad.device == Device::kCpu ? CheckStringData(kOp, "grad", grad) : CheckDevice(kOp, grad.device, type);
 }
 
 // The keys in column 0 of an owner's index, which may have any rank as long as it has 3 elements per entry of dim 0.

@@ -4,21 +4,25 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cpu/strings.h"
 #include "raggrad/cuda/loader.h"
 
 namespace raggrad::ragged_variant::cpu {
 namespace {
 
 using raggrad::cpu::Chunks;
+using raggrad::cpu::CopyStrings;
+using raggrad::cpu::CountCharacters;
 using raggrad::cpu::FirstError;
 using raggrad::cpu::ForEachChunk;
+using raggrad::cpu::HasNoData;
+using raggrad::cpu::SaturatingAdd;
 using raggrad::cpu::SplitEvenly;
 
 // Calls copy(at, values, count) for every run of places [at, at + count) of the output, within [begin, end), whose
@@ -54,18 +58,12 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
   return output;
 }
 
-size_t SaturatingAdd(size_t a, size_t b) noexcept {
-  size_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<size_t>::max() : sum;
-}
-
 // Where the characters of each chunk of strings begin.
 struct Characters {
   Scratch<size_t> begins;
   size_t total = 0;
 };
 
-// A sum that does not fit stays at the largest size_t, which no allocation can satisfy.
 Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, Parallel& parallel,
                                    const Context& ctx) noexcept {
   Result<Scratch<size_t>> begins = Scratch<size_t>::Make(ctx, chunks.count);
@@ -75,11 +73,11 @@ Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, P
   ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     size_t sum = 0;
     ForEachPiece(joined, sizeof(String), begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
-      const String* const strings = reinterpret_cast<const String*>(values);
-      for (int64_t i = 0; strings != nullptr && i < count; ++i) {
-        if (strings[i].data == nullptr && strings[i].size > 0) without_data.Report(at + i);
-        sum = SaturatingAdd(sum, strings[i].size);
-      }
+      if (values == nullptr) return;
+      const std::span strings(reinterpret_cast<const String*>(values), static_cast<size_t>(count));
+      const auto bad = std::ranges::find_if(strings, HasNoData);
+      if (bad != strings.end()) without_data.Report(at + (bad - strings.begin()));
+      sum = CountCharacters(strings, sum);
     });
     characters.begins[chunk] = sum;
   });
@@ -116,12 +114,10 @@ Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
   ForEachChunk(if_worth_it(output->bytes(), kCopyGrain), chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     char* to = text + characters->begins[chunk];
     ForEachPiece(joined, sizeof(String), begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
-      const String* const strings = reinterpret_cast<const String*>(values);
-      for (int64_t i = 0; i < count; ++i) {
-        const size_t size = strings != nullptr ? strings[i].size : 0;
-        if (size > 0) std::memcpy(to, strings[i].data, size);
-        out[at + i] = {to, size};
-        to += size;
+      if (values == nullptr) {
+        std::fill_n(out + at, count, String{to, 0});
+      } else {
+        to = CopyStrings({reinterpret_cast<const String*>(values), static_cast<size_t>(count)}, out + at, to);
       }
     });
   });
