@@ -65,13 +65,16 @@ Result<TensorView> ReadTensor(std::string_view function, const Place& place, con
     return InvalidArgument(function, "no such device [", place, ".device: expected RG_CPU (1) or RG_CUDA (2), got ",
                            tensor.device, "]");
   }
+  if (tensor.device == RG_CUDA) {
+    return MakeError(Code::kUnimplemented, function, ": operands in device memory are for C++ only [", place,
+                     ".device: expected RG_CPU (1), got RG_CUDA (2)]");
+  }
   Result<Shape> shape = ReadShape(function, place, tensor.rank, tensor.shape);
   if (!shape.ok()) return shape.status();
   if (tensor.data == nullptr && std::ranges::find(shape->dims(), 0) == shape->dims().end()) {
     return InvalidArgument(function, "no data [", place, ".data: expected elements of shape ", *shape, ", got NULL]");
   }
-  return TensorView{tensor.data, static_cast<DType>(tensor.dtype), *std::move(shape),
-                    static_cast<Device>(tensor.device)};
+  return TensorView{tensor.data, static_cast<DType>(tensor.dtype), *std::move(shape), Device::kCpu};
 }
 
 Result<std::optional<Isa>> ReadIsa(std::string_view function, const char* name) noexcept {

@@ -404,8 +404,15 @@ static void test_bad_arguments(void) {
   EXPECT_BAD("no data [grad_values.data: expected elements of shape [2], got NULL]");
   bad.dtype = RG_STRING;
   EXPECT_BAD("grad_values has dtype string");
+  bad = good;
   bad.device = RG_CUDA;
-  EXPECT_BAD("different devices");
+  CHECK(fails(rg_sparse_fill_empty_rows_grad(NULL, &map, &bad, &out.first, &out.second, message(sizeof text)),
+              RG_UNIMPLEMENTED,
+              "rg_sparse_fill_empty_rows_grad: operands in device memory are for C++ only "
+              "[grad_values.device: expected RG_CPU (1), got RG_CUDA (2)]"));
+  bad = good;
+  bad.data = (const char*)data + 2;
+  EXPECT_BAD("an operand is not aligned [grad_values: expected an address that is a multiple of 4, got one that is 2");
 
   CHECK(fails(rg_sparse_fill_empty_rows_grad(NULL, &map, &good, NULL, &out.second, message(sizeof text)),
               RG_INVALID_ARGUMENT, "an output is NULL [output 0]"));

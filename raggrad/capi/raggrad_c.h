@@ -3,8 +3,11 @@
 //   rg_output out, rows;
 //   char text[256];
 //   rg_error error = {text, sizeof text};
-//   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &ids, &dim0, &out, &rows, &error) != RG_OK)
-//   puts(text); rg_output_free(NULL, &out); rg_output_free(NULL, &rows);
+//   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &ids, &dim0, &out, &rows, &error) != RG_OK) {
+//     fprintf(stderr, "%s\n", text);
+//   }
+//   rg_output_free(NULL, &out);
+//   rg_output_free(NULL, &rows);
 //
 // Every function that computes takes a context first (null: all defaults), then its operands, then the outputs it
 // fills, then where to put a message (may be null), and returns a code. What an operator computes, its shapes and
@@ -73,7 +76,8 @@ enum {
   RG_UINT64 = 23
 };
 
-// Devices: DLPack's numbers.
+// Devices: DLPack's numbers. Operands are in host memory: for RG_CUDA functions return RG_UNIMPLEMENTED. Device memory
+// is for C++ (raggrad/cuda/cuda.h).
 enum { RG_CPU = 1, RG_CUDA = 2 };
 
 // Bytes that somebody else owns; no NUL at the end.
