@@ -89,6 +89,42 @@ TEST(PoolAllocator, HoldsAtMost32Blocks) {
   EXPECT_EQ(pool.idle_bytes(), size_t{32} << 20);
 }
 
+// A heap with room for so many bytes.
+class SmallHeap final : public Allocator {
+ public:
+  explicit SmallHeap(size_t room) : room_(room) {}
+  void* Allocate(size_t bytes) noexcept override {
+    if (bytes > room_) return nullptr;
+    room_ -= bytes;
+    return DefaultAllocator().Allocate(bytes);
+  }
+  void Deallocate(void* pointer, size_t bytes) noexcept override {
+    room_ += bytes;
+    DefaultAllocator().Deallocate(pointer, bytes);
+  }
+
+ private:
+  size_t room_;
+};
+
+TEST(PoolAllocator, DropsWhatItKeepsRatherThanToRefuse) {
+  SmallHeap heap(size_t{10} << 20);
+  PoolAllocator pool(size_t{256} << 20, heap);
+  for (const size_t wanted : {size_t{7} << 20, size_t{1000}}) {  // of those that are kept and those that are passed on
+    std::vector<void*> blocks;
+    for (int i = 0; i < 2; ++i) blocks.push_back(pool.Allocate(5 << 20));
+    for (void* block : blocks) pool.Deallocate(block, 5 << 20);
+    ASSERT_EQ(pool.idle_bytes(), size_t{10} << 20);
+    void* large = pool.Allocate(wanted);
+    ASSERT_NE(large, nullptr);
+    EXPECT_EQ(pool.idle_bytes(), 0U);
+    EXPECT_EQ(pool.Allocate(11 << 20), nullptr);
+    pool.Deallocate(large, wanted);
+    pool.SetMaxIdleBytes(0);
+    pool.SetMaxIdleBytes(size_t{256} << 20);
+  }
+}
+
 TEST(PoolAllocator, RoundsUpByLessThanAnEighth) {
   for (size_t bytes = PoolAllocator::kLeast; bytes < SIZE_MAX / 2; bytes += bytes / 3 + 7) {
     const size_t block = PoolAllocator::BlockBytes(bytes);

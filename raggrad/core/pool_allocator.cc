@@ -27,7 +27,8 @@ void* PoolAllocator::Allocate(size_t bytes) noexcept {
       }
     }
   }
-  return upstream_.Allocate(block_bytes);
+  void* const pointer = upstream_.Allocate(block_bytes);
+  return pointer == nullptr && DropAll() ? upstream_.Allocate(block_bytes) : pointer;
 }
 
 void PoolAllocator::Deallocate(void* pointer, size_t bytes) noexcept {
@@ -58,6 +59,13 @@ size_t PoolAllocator::max_idle_bytes() const noexcept {
 size_t PoolAllocator::idle_bytes() const noexcept {
   const std::lock_guard lock(mutex_);
   return idle_bytes_;
+}
+
+bool PoolAllocator::DropAll() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || num_idle_ == 0) return false;
+  while (num_idle_ > 0) DropOldest();
+  return true;
 }
 
 void PoolAllocator::DropOldest() noexcept {

@@ -18,6 +18,7 @@
 namespace raggrad {
 
 // May be used from any threads. A request that meets another thread's, or comes in a child after fork(), is passed on.
+// One that upstream refuses drops all blocks that are kept, and is made once more.
 class PoolAllocator final : public Allocator {
  public:
   // Smaller requests are passed on: the C library reuses those itself.
@@ -47,6 +48,8 @@ class PoolAllocator final : public Allocator {
   };
 
   void DropOldest() noexcept;
+  // Makes room upstream; false if there was nothing to drop.
+  bool DropAll() noexcept;
 
   Allocator& upstream_;
   mutable std::mutex mutex_;
