@@ -39,10 +39,6 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
   if (Status s = CheckDType(names.op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(names.op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(names.op, names.dim0, dim0.dtype, TypeList<int32_t>{}); !s.ok()) return s;
-  if (indices.device != grad.device || segment_ids.device != grad.device) {
-    return InvalidArgument(names.op, "grad, indices and segment_ids must be on the same device.");
-  }
-  if (dim0.device != Device::kCpu) return InvalidArgument(names.op, names.dim0, " must be in host memory.");
   if (Status s = CheckOperands(names.op, {{"grad", grad}, {"indices", indices}, {"segment_ids", segment_ids}});
       !s.ok()) {
     return s;
