@@ -14,6 +14,7 @@
 namespace raggrad {
 namespace {
 
+using cpu::FirstError;
 using cpu::ForEachChunk;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
@@ -101,18 +102,16 @@ Status FillOnCpu(const Problem& problem, const Context& ctx, SegmentPlan::State&
 // The first position at which ids are not `expected`, or n.
 int64_t FirstDifference(const TensorView& ids, const int32_t* expected, Parallel& parallel) noexcept {
   const int64_t n = ids.dim(0);
-  std::atomic<int64_t> first = n;
+  FirstError difference;
   const Status visited = Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Status {
     const Id* got = ids.As<Id>();
     ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
       const int64_t found = std::mismatch(got + begin, got + end, expected + begin).first - got;
-      if (found == end) return;
-      for (int64_t seen = first.load(); found < seen && !first.compare_exchange_weak(seen, found);) {
-      }
+      if (found < end) difference.Report(found);
     });
     return {};
   });
-  return visited.ok() ? first.load() : n;
+  return visited.ok() && difference.found() ? difference.position() : n;
 }
 
 Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexcept {
