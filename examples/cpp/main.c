@@ -11,12 +11,16 @@ int main(void) {
   const rg_tensor bags = {bag_data, RG_INT32, RG_CPU, 1, three};
   const rg_tensor dim0 = {&table_rows, RG_INT32, RG_CPU, 0, NULL};
 
-  if (rg_abi_version() != RG_ABI_VERSION) return puts("this program was compiled for another raggrad");
+  if (rg_abi_version() != RG_ABI_VERSION) {
+    fprintf(stderr, "this program was compiled for another raggrad\n");
+    return 1;
+  }
   char text[256];
   rg_error error = {text, sizeof text};
   rg_output rows, unique;
   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &bags, &dim0, &rows, &unique, &error) != RG_OK) {
-    return puts(text);
+    fprintf(stderr, "%s\n", text);
+    return 1;
   }
   for (int64_t i = 0; i < unique.shape[0]; ++i) {
     const float* row = (const float*)rows.data + 2 * i;
