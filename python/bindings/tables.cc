@@ -7,16 +7,28 @@
 namespace raggrad::python {
 namespace {
 
-bool CanBeWritten(nb::handle object, const TensorView& view) {
+constexpr std::string_view kNotOneOfThese = "not one of these";
+
+std::string_view Obstacle(PyArrayObject* array) {
+  if (PyArray_ISCARRAY(array)) return "";
+  if (!PyArray_ISWRITEABLE(array)) return "read-only";
+  if (!PyArray_ISNOTSWAPPED(array)) return "in the other byte order";
+  if (!PyArray_ISALIGNED(array)) return "not aligned";
+  return PyArray_IS_F_CONTIGUOUS(array) ? "in Fortran order" : "strided";
+}
+
+// What keeps an object from being changed in place; empty if nothing does.
+std::string_view Obstacle(nb::handle object, const TensorView& view) {
   switch (KindOf(object)) {
     case Kind::kNumpy:
-      return PyArray_Check(object.ptr()) && PyArray_ISCARRAY(reinterpret_cast<PyArrayObject*>(object.ptr()));
+      if (!PyArray_Check(object.ptr())) return kNotOneOfThese;
+      return Obstacle(reinterpret_cast<PyArrayObject*>(object.ptr()));
     case Kind::kTensor:
-      return AsTensor(object)->writable;
+      return AsTensor(object)->writable ? "" : "read-only";
     case Kind::kTorch:  // a view of another address is a copy
-      return nb::cast<uintptr_t>(object.attr("data_ptr")()) == reinterpret_cast<uintptr_t>(view.data);
+      return nb::cast<uintptr_t>(object.attr("data_ptr")()) == reinterpret_cast<uintptr_t>(view.data) ? "" : "strided";
     default:
-      return false;
+      return kNotOneOfThese;
   }
 }
 
@@ -24,10 +36,10 @@ bool CanBeWritten(nb::handle object, const TensorView& view) {
 
 MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive& keep) {
   TensorView view = ViewOf(object, argument, keep);
-  if (!CanBeWritten(object, view)) {
+  if (const std::string_view obstacle = Obstacle(object, view); !obstacle.empty()) {
     RaiseInvalid(argument.op, ": ", argument.Name(), " is changed in place. [", argument.Name(),
-                 ": expected a writable, contiguous NumPy array, torch tensor or raggrad.Tensor, got another ",
-                 TypeName(object), "]");
+                 ": expected a writable, contiguous NumPy array, torch tensor or raggrad.Tensor, got ",
+                 TypeName(object), ", which is ", obstacle, "]");
   }
   return {const_cast<void*>(view.data), view.dtype, std::move(view.shape), view.device};
 }

@@ -189,9 +189,19 @@ def test_what_cannot_be_changed_in_place_is_refused() -> None:
     slices = IndexedSlices(np.ones((1, 3), np.float32), [1], (7, 3))
     frozen = random_table("float32")
     frozen.flags.writeable = False
-    strided = random_table("float32", width=6)[:, ::2]
-    for table in (frozen, strided, random_table("float32").tolist()):
-        with pytest.raises(errors.InvalidArgumentError, match=r"table: expected a writable, contiguous"):
+    shifted = np.zeros(4 * 21 + 1, np.uint8)[1:].view(np.float32).reshape(7, 3)
+    for table, reason in [
+        (frozen, "ndarray, which is read-only"),
+        (Tensor(frozen), "Tensor, which is read-only"),
+        (random_table("float32", width=6)[:, ::2], "ndarray, which is strided"),
+        (np.asfortranarray(random_table("float32")), "ndarray, which is in Fortran order"),
+        (random_table("float32").astype(">f4"), "ndarray, which is in the other byte order"),
+        (shifted, "ndarray, which is not aligned"),
+        (random_table("float32").tolist(), "list, which is not one of these"),
+    ]:
+        with pytest.raises(
+            errors.InvalidArgumentError, match=rf"table: expected a writable, contiguous .* got {reason}"
+        ):
             slices.apply_(table, optimizers.SGD(0.1))
     table = random_table("float32")
     with pytest.raises(errors.InvalidArgumentError, match="accumulator: expected memory of its own"):
