@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,12 @@ class IndexedSlices:
     def __init__(self, values: Any, indices: Any, dense_shape: Sequence[int]) -> None:
         self.values = values
         self.indices = indices
-        self.dense_shape = tuple(int(d) for d in dense_shape)
+        try:
+            self.dense_shape = tuple(operator.index(d) for d in dense_shape)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"IndexedSlices: dense_shape is no shape [dense_shape: expected whole numbers, got {dense_shape!r}]"
+            ) from None
         row_shape = tuple(getattr(values, "shape", ("?", *self.dense_shape[1:])))[1:]
         if not self.dense_shape or row_shape != self.dense_shape[1:]:
             raise InvalidArgumentError(

@@ -26,12 +26,14 @@ from typing import Any, Union
 
 import numpy as np
 
+from . import _core
+
 __all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
 
 
-def _state(table: Any, value: float) -> np.ndarray:
-    wide = str(table.dtype).rpartition(".")[2] == "float64"
-    return np.full(tuple(table.shape), value, np.float64 if wide else np.float32)
+def _state(op: str, table: Any, value: float) -> np.ndarray:
+    like = _core.tensor_of(table, op, "table")
+    return np.full(like.shape, value, np.float64 if like.dtype == "float64" else np.float32)
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Adagrad:
     def for_table(
         cls, table: Any, learning_rate: float, *, initial_accumulator: float = 0.1, epsilon: float = 1e-7
     ) -> Adagrad:
-        return cls(learning_rate, _state(table, initial_accumulator), epsilon)
+        return cls(learning_rate, _state("Adagrad.for_table", table, initial_accumulator), epsilon)
 
     def _begin(self) -> tuple[Any, ...]:
         return ("adagrad", self.learning_rate, self.epsilon, self.accumulator)
@@ -72,10 +74,11 @@ class Adam:
     def for_table(
         cls, table: Any, learning_rate: float, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
     ) -> Adam:
-        return cls(learning_rate, _state(table, 0.0), _state(table, 0.0), beta1, beta2, epsilon)
+        m, v = (_state("Adam.for_table", table, 0.0) for _ in range(2))
+        return cls(learning_rate, m, v, beta1, beta2, epsilon)
 
     def _begin(self) -> tuple[Any, ...]:
-        return ("adam", self.learning_rate, self.beta1, self.beta2, self.epsilon, self.step + 1, self.m, self.v)
+        return ("adam", self.learning_rate, self.beta1, self.beta2, self.epsilon, self.step, self.m, self.v)
 
 
 Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007  (also at run time, in Python 3.10)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from raggrad import Ragged, ops
+from raggrad import IndexedSlices, Ragged, SegmentPlan, ops
 from raggrad.errors import InvalidArgumentError
+from raggrad.optimizers import SGD, Adagrad, Adam
 
 TABLE = np.arange(12, dtype=np.float32).reshape(6, 2)
 IDS = Ragged([[0, 2]], [1, 2])
@@ -53,43 +55,68 @@ def test_bad_ids(ids: Any, expected: str, got: str, name: str, weights: Any) -> 
         getattr(ops, f"{name}_grad")(np.ones((max(rows, 0), 2), np.float32), TABLE, ids, weights)
 
 
+lookup, lookup_grad, safe_lookup = (
+    ops.embedding_lookup_sparse,
+    ops.embedding_lookup_sparse_grad,
+    ops.safe_embedding_lookup_sparse,
+)
+PLAN = SegmentPlan([0], [0], 6, 1)
+SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
+
+
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("function", "arguments", "text"),
     [
-        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, [[1.0], [2.0, 3.0]]), "weights: the list is no rectangular"),
-        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, "ab"), "weights: expected float32, got text or bytes"),
-        (lambda: ops.embedding_lookup_sparse(TABLE, IDS, np.array([1, 2])), "weights: expected half.* got int64"),
-        (lambda: ops.embedding_lookup_sparse(TABLE.astype(int), IDS), "params: expected half.* got int64"),
-        (lambda: ops.embedding_lookup_sparse(np.float32(1), IDS), "params: expected at least rank 1, got a scalar"),
-        (lambda: ops.embedding_lookup_sparse(None, IDS), "params: expected an array .* got NoneType"),
-        (lambda: ops.embedding_lookup_sparse_grad(TABLE[:1, :1], TABLE, IDS), r"grad: expected \(1, 2\), got \(1, 1\)"),
-        (lambda: ops.embedding_lookup_sparse_grad(TABLE[:2], TABLE, IDS), r"grad: expected \(1, 2\), got \(2, 2\)"),
-        (lambda: ops.embedding_lookup_sparse_grad(np.ones((1, 2), int), TABLE, IDS), "grad: expected half.* got int64"),
-        (lambda: ops.safe_embedding_lookup_sparse(TABLE, IDS, default_id=6), "default_id: expected 0 to 5, got 6"),
-        (lambda: ops.safe_embedding_lookup_sparse(TABLE, IDS, default_id=1.0), "default_id: expected 0 to 5, got 1.0"),
-        (lambda: ops.unstack([[1.0]]), "ragged: expected a raggrad.Ragged, got list"),
-        (lambda: ops.unstack_grad([None], [[1.0]]), "ragged: expected a raggrad.Ragged, got list"),
-        (
-            lambda: ops.unstack_grad([None], Ragged([[0, 1]], [{}])),
-            "ragged.values: expected numbers or bytes, got dict",
-        ),
-        (lambda: ops.stack([Ragged([], [{}])]), "values of a row: expected numbers or bytes, got dict"),
-        (lambda: Ragged.from_lists([[1.0], None]), "list 1 is None"),
-        (lambda: Ragged.from_lists([[[1.0], None]]), "inner list 1 is None"),
-        (lambda: Ragged.from_lists([[1.0], [2.0, None]]), "value 2 is None"),
-        (lambda: Ragged.from_lists([[[1, 2]], [[3, None]]], ragged_rank=1), "value 3 is None"),
-        (lambda: Ragged.from_lists(None), "value 0 is None"),
-        (lambda: Ragged.from_lists(5, ragged_rank=1), "rows: expected a list, got int"),
-        (lambda: Ragged.from_lists([[{}]]), "rows: expected numbers or bytes, got dict"),
-        (lambda: Ragged.from_lists([[1]], ragged_rank=-1), "ragged_rank: expected a whole number .* got -1"),
-        (lambda: Ragged.from_lists([[1]], splits_dtype="float32"), "splits_dtype: expected 'int32' or 'int64'"),
+        (lookup, (TABLE, IDS, [[1.0], [2.0, 3.0]]), "weights: the list is no rectangular array"),
+        (lookup, (TABLE, IDS, "ab"), "weights: expected float32, got text or bytes"),
+        (lookup, (TABLE, IDS, np.array([1, 2])), "weights: expected half.* got int64"),
+        (lookup, (TABLE.astype(int), IDS), "params: expected half.* got int64"),
+        (lookup, (np.float32(1), IDS), "params: expected at least rank 1, got a scalar"),
+        (lookup, (None, IDS), "params: expected an array .* got NoneType"),
+        (lookup_grad, (TABLE[:1, :1], TABLE, IDS), r"grad: expected \(1, 2\), got \(1, 1\)"),
+        (lookup_grad, (TABLE[:2], TABLE, IDS), r"grad: expected \(1, 2\), got \(2, 2\)"),
+        (lookup_grad, (np.ones((1, 2), int), TABLE, IDS), "grad: expected half.* got int64"),
+        (safe_lookup, (TABLE, IDS, None, "mean", 6), "default_id: expected 0 to 5, got 6"),
+        (safe_lookup, (TABLE, IDS, None, "mean", 1.0), "default_id: expected 0 to 5, got 1.0"),
+        (ops.unstack, ([[1.0]],), r"ragged: expected a raggrad\.Ragged, got list"),
+        (ops.unstack_grad, ([None], [[1.0]]), r"ragged: expected a raggrad\.Ragged, got list"),
+        (ops.unstack_grad, ([None], Ragged([[0, 1]], [{}])), "ragged.values: expected numbers or bytes, got dict"),
+        (ops.stack, ([Ragged([], [{}])],), "values of a row: expected numbers or bytes, got dict"),
+        (Ragged.from_lists, ([[1.0], None],), "list 1 is None"),
+        (Ragged.from_lists, ([[[1.0], None]],), "inner list 1 is None"),
+        (Ragged.from_lists, ([[1.0], [2.0, None]],), "value 2 is None"),
+        (partial(Ragged.from_lists, ragged_rank=1), ([[[1, 2]], [[3, None]]],), "value 3 is None"),
+        (Ragged.from_lists, (None,), "value 0 is None"),
+        (Ragged.from_lists, ([[{}]],), "rows: expected numbers or bytes, got dict"),
+        (partial(Ragged.from_lists, ragged_rank=1), (5,), "rows: expected a list, got int"),
+        (partial(Ragged.from_lists, ragged_rank=-1), ([[1]],), "ragged_rank: expected a whole number .* got -1"),
+        (partial(Ragged.from_lists, splits_dtype="half"), ([[1]],), "splits_dtype: expected 'int32' or 'int64', got"),
+        (SLICES.apply_, (TABLE.copy(), SGD("0.1")), "learning_rate: expected a number, got str"),
+        (SLICES.apply_, (TABLE.copy(), SGD(None)), "learning_rate: expected a number, got NoneType"),
+        (SLICES.apply_, (TABLE.copy(), Adagrad(0.1, TABLE, "0")), "epsilon: expected a number, got str"),
+        (SLICES.apply_, (TABLE.copy(), Adagrad(0.1, None)), "accumulator: expected an array .* got NoneType"),
+        (SLICES.apply_, (TABLE.copy(), Adam(0.1, TABLE, TABLE, beta1=None)), "beta1: expected a number, got NoneType"),
+        (SLICES.apply_, (TABLE.copy(), Adam(0.1, TABLE, TABLE, step=2**63)), "step: expected an int, got 9223"),
+        (SLICES.apply_, (TABLE.copy(), Adam(0.1, TABLE, TABLE, step="1")), "step: expected an int, got '1'"),
+        (Adagrad.for_table, (None, 0.1), "table: expected an array .* got NoneType"),
+        (Adam.for_table, (None, 0.1), "table: expected an array .* got NoneType"),
+        (SegmentPlan, (), "indices: expected an array .* got NoneType"),
+        (SegmentPlan, ([0], [0]), "num_rows: expected an int, got None"),
+        (SegmentPlan, ([0], [0], 1.5, 1), "num_rows: expected an int, got 1.5"),
+        (SegmentPlan, ([0], [0], 1, "1"), "num_segments: expected an int, got '1'"),
+        (SegmentPlan, ([0], [0], 10**30, 1), "num_rows: expected an int, got 1000"),
+        (partial(ops.segment_sqrt_n, plan=5), (TABLE,), r"plan: expected a raggrad\.SegmentPlan, got int"),
+        (partial(ops.segment_sqrt_n, plan=PLAN), ([[1.0], None],), "data: the list is no rectangular array"),
+        (partial(ops.segment_sqrt_n_grad, plan=PLAN), ("a",), "grad: expected|grad has dtype string"),
+        (partial(ops.segment_sum, plan=PLAN), (TABLE, None, None, "a"), "num_segments: expected 1, got a"),
+        (IndexedSlices, (TABLE, [0], None), "dense_shape: expected whole numbers, got None"),
+        (IndexedSlices, (TABLE, [0], (6.0, 2)), r"dense_shape: expected whole numbers, got \(6.0, 2\)"),
     ],
 )
-def test_bad_arguments(call: Any, text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=text) as raised:
-        call()
-    (called,) = (name for name in call.__code__.co_names if name in {*ops.__all__, "from_lists"})
-    assert raised.value.message.startswith(f"{'Ragged.' if called == 'from_lists' else ''}{called}: ")
+def test_bad_arguments(function: Any, arguments: tuple[Any, ...], text: str) -> None:
+    name = getattr(function, "func", function).__qualname__
+    with pytest.raises(InvalidArgumentError, match=f"^{name}: .*{text}"):
+        function(*arguments)
 
 
 def test_lists_keep_their_type() -> None:

@@ -26,7 +26,13 @@ _GRAD = {
 }
 
 
+def _name(combiner: str, end: str = "") -> str:
+    return f"segment_{'sqrt_n' if combiner == 'sqrtn' else combiner}{end}"
+
+
 def _check_ids(name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None) -> None:
+    if plan is not None and not isinstance(plan, SegmentPlan):
+        raise InvalidArgumentError(f"{name}: plan: expected a raggrad.SegmentPlan, got {type(plan).__name__}")
     if (indices is None) != (segment_ids is None):
         raise InvalidArgumentError(f"{name}: indices and segment_ids belong together; one of them is missing")
     if indices is None and plan is None:
@@ -36,14 +42,14 @@ def _check_ids(name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | No
 
 
 def _check_size(name: str, argument: str, given: Any, planned: int) -> None:
-    if given is not None and int(given) != planned:
+    if given is not None and given != planned:
         raise InvalidArgumentError(
             f"{name}: the plan was made for another size [{argument}: expected {planned}, got {given}]"
         )
 
 
 def pool(combiner: str, data: Any, indices: Any, segment_ids: Any, num_segments: Any, plan: SegmentPlan | None) -> Any:
-    name = f"segment_{combiner}"
+    name = _name(combiner)
     _check_ids(name, indices, segment_ids, plan)
     if plan is not None:
         _check_size(name, "num_segments", num_segments, plan.num_segments)
@@ -57,7 +63,7 @@ def pool(combiner: str, data: Any, indices: Any, segment_ids: Any, num_segments:
 def pool_grad(
     combiner: str, grad: Any, indices: Any, segment_ids: Any, num_rows: Any, plan: SegmentPlan | None
 ) -> IndexedSlices:
-    name = f"segment_{combiner}_grad"
+    name = _name(combiner, "_grad")
     _check_ids(name, indices, segment_ids, plan)
     if plan is not None:
         _check_size(name, "num_rows", num_rows, plan.num_rows)
@@ -78,7 +84,7 @@ def pool_grad_apply_(
     optimizer: optimizers.Optimizer,
     plan: SegmentPlan | None,
 ) -> None:
-    _check_ids(f"segment_{combiner}_grad_apply_", indices, segment_ids, plan)
+    _check_ids(_name(combiner, "_grad_apply_"), indices, segment_ids, plan)
     update = optimizers.begin(optimizer)
     fast = fast_accumulation.get()
     if plan is not None:
