@@ -35,6 +35,44 @@ def test_shape_and_length() -> None:
         len(Ragged([], 1.0))
 
 
+def test_rows() -> None:
+    values = np.arange(12.0).reshape(6, 2)
+    ragged = Ragged([np.array([0, 2, 2, 3]), np.array([0, 1, 4, 6])], values)
+    rows = list(ragged)
+    assert [row.to_lists() for row in rows] == ragged.to_lists()
+    assert all(isinstance(row, Ragged) and row.ragged_rank == 1 for row in rows)
+    assert ragged[-1].to_lists() == ragged[np.int64(2)].to_lists() == [values[4:].tolist()]
+    assert np.shares_memory(ragged[0].values, values)
+    assert np.shares_memory(ragged[0][1], values)
+    assert same_bits(ragged[0][1], values[1:4])
+    assert same_bits(Ragged([], values)[-2], values[4])
+    assert Ragged([[0, 2, 3]], [1, 2, 3])[0] == [1, 2]
+    quantized = Ragged([[0, 2, 3]], raggrad.Tensor([1, 2, 3], "qint8"))[0]
+    assert (quantized.dtype, quantized.numpy().tolist()) == ("qint8", [1, 2])
+    for index in (3, -4):
+        with pytest.raises(IndexError, match=rf"index {index} is out of range for a dimension of size 3"):
+            ragged[index]
+    for index in (slice(0, 1), 0.0, "a", None):
+        with pytest.raises(TypeError, match=f"a Ragged is indexed by integers, got {type(index).__name__}"):
+            ragged[index]
+        with pytest.raises(TypeError, match=f"a VariantArray is indexed by integers, got {type(index).__name__}"):
+            VariantArray([ragged])[index]
+    with pytest.raises(TypeError, match="no length"):
+        Ragged([], 1.0)[0]
+
+
+@pytest.mark.parametrize(
+    "nested_splits",
+    [
+        [[0, 4]], [[-1, 3]], [[2, 1]], [[0.0, 3.0]], [[[0, 1], [1, 3]]], [[0, 3], [0, 3]], [[0, 2], [0, 2, 1]],
+        [[0, 1], [0, 4]],
+    ],
+)  # fmt: skip
+def test_rows_do_not_trust_splits(nested_splits: list[object]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"nested_splits\[\d\]: expected int32 or int64 that never fall"):
+        Ragged([np.array(splits) for splits in nested_splits], np.arange(3))[0]
+
+
 @pytest.mark.parametrize(
     ("splits", "values", "text"),
     [

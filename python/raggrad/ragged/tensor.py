@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InvalidArgumentError
 from . import arrow, convert, text
 from .arrays import needed
+from .rows import place_of, row
 
 
 class Ragged:
@@ -25,6 +26,11 @@ class Ragged:
             [3.]], dtype='float32', shape=[3, (None)])
     >>> len(r), r.ragged_rank, r.shape
     (3, 1, (3, None))
+
+    Its rows, by number or one after the other, are Ragged with one level less, and arrays below the last level:
+
+    >>> r[-1], [row.tolist() for row in r]
+    (array([3.], dtype=float32), [[1.0, 2.0], [], [3.0]])
     """
 
     __slots__ = ("nested_splits", "values")
@@ -63,9 +69,18 @@ class Ragged:
         return (len(self.nested_splits[0]) - 1, *[None] * self.ragged_rank, *values[1:])
 
     def __len__(self) -> int:
+        if self.nested_splits:
+            return len(self.nested_splits[0]) - 1
         if not self.shape:
             raise TypeError("a Ragged of shape () has no length")
         return self.shape[0]
+
+    def __getitem__(self, index: int) -> Any:
+        splits, values = row(self.nested_splits, self.values, place_of(index, len(self), "Ragged"))
+        return Ragged(splits, values) if splits else values
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
         return text.ragged(self)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import InvalidArgumentError
 from . import text
+from .rows import place_of
 from .tensor import Ragged
 
 
@@ -61,10 +62,9 @@ class VariantArray:
             raise IndexError(f"{len(indices)} indices for a VariantArray of rank {len(self._shape)}")
         start, count = 0, len(self._elements)
         for i, size in zip(indices, self._shape, strict=False):
-            if not -size <= i < size:
-                raise IndexError(f"index {i} is out of range for a dimension of size {size}")
+            place = place_of(i, size, "VariantArray")
             count //= size
-            start += (i % size) * count
+            start += place * count
         rest = self._shape[len(indices) :]
         if not rest:
             return self._elements[start]
