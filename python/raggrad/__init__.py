@@ -1,4 +1,6 @@
-"""Gradients of operators on irregular data (sparse, ragged), with TensorFlow's exact results and without TensorFlow.
+"""Operators on irregular data (sparse, ragged, batched) and their gradients.
+
+With TensorFlow's exact results and without TensorFlow.
 
 >>> import numpy as np, raggrad
 >>> grad = np.float32([[2.0, 4.0], [1.0, 1.0]])

@@ -18,7 +18,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m raggrad", description="Gradients of operators on irregular data.")
+    parser = _Parser(
+        prog="python -m raggrad",
+        description="Operators on irregular data (sparse, ragged, batched) and their gradients, with TensorFlow's "
+        "exact results and without TensorFlow.",
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("doctor", help="say what this installation is and what it found")

@@ -31,7 +31,7 @@ def report() -> tuple[list[str], bool]:
         ("numpy", metadata.version("numpy")),
         ("ml_dtypes", metadata.version("ml_dtypes")),
         *((name, _version(name)) for name in _FRAMEWORKS),
-        ("CUDA backend", "not built"),
+        ("GPU", "from C++ only; the Python package takes arrays in host memory"),
     ]
     return [f"{name + ':':17}{value}" for name, value in rows], healthy
 

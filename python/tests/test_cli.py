@@ -43,6 +43,9 @@ def test_bad_usage(arguments: list[str]) -> None:
 
 
 def test_help_and_version() -> None:
+    assert "Operators on irregular data (sparse, ragged, batched) and their gradients" in " ".join(
+        run("--help").stdout.split()
+    )
     for arguments in (["--help"], ["conformance", "--help"], ["doctor", "--help"]):
         result = run(*arguments)
         assert result.returncode == 0
@@ -57,7 +60,7 @@ def test_doctor() -> None:
     assert rows["raggrad"].strip() == raggrad.__version__
     assert rows["threads"].strip() == "3"
     assert rows["instruction set"].strip() in rows["available"]
-    assert rows["CUDA backend"].strip() == "not built"
+    assert rows["GPU"].strip() == "from C++ only; the Python package takes arrays in host memory"
     for name in ("memory limit", "python", "numpy", "ml_dtypes", "torch", "jax", "tensorflow"):
         assert rows[name].strip()
 
