@@ -328,6 +328,12 @@ def test_picture(example: report.Run, tmp_path: Path) -> None:
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_machine_is_described_without_its_kernels_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(report.platform, "release", lambda: "6.1.0-13-somewhere")
+    assert report.describe_machine().endswith(" GiB, Linux 6.1.0")
+
+
 def test_times_read_well() -> None:
     texts = [report.time_text(seconds) for seconds in (2.5, 0.0123, 4.2e-6, 3e-7)]
     assert texts == ["2.5 s", "12.3 ms", "4.2 us", "300 ns"]

@@ -49,7 +49,7 @@ def describe_machine() -> str:
         if line.startswith("Model name:"):
             model = f"{line.split(':', 1)[1].strip()} ({model})"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.release()}"
+    system = f"{platform.system()} {platform.release().split('-')[0]}"  # what follows names one machine's build
     return f"{model}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, {system}"
 
 
