@@ -6,6 +6,7 @@ import doctest
 import gc
 import os
 import threading
+import weakref
 from typing import Any
 
 import ml_dtypes
@@ -195,9 +196,15 @@ def test_arrow_schema(pa: Any) -> None:
 
 
 def test_arrow_capsules_nobody_takes() -> None:
-    for _ in range(3):
-        Ragged([np.array([0, 2])], np.float32([1, 2])).__arrow_c_array__()
+    values = np.float32([1, 2])
+    seen = weakref.ref(values)
+    capsules = Ragged([np.array([0, 2])], values).__arrow_c_array__()
+    del values
     gc.collect()
+    assert seen() is not None
+    del capsules
+    gc.collect()
+    assert seen() is None
 
 
 def test_polars() -> None:
