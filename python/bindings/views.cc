@@ -154,7 +154,7 @@ bool IsLiteral(nb::handle object) {
 std::string TypeName(nb::handle object) { return nb::str(nb::handle(Py_TYPE(object.ptr())).attr("__name__")).c_str(); }
 
 std::string Argument::Name() const {
-  const auto item = [](int64_t i) { return "[" + std::to_string(i) + "]"; };
+  const auto item = [](int64_t i) { return std::string("[") + std::to_string(i) + "]"; };
   if (element < 0) return std::string(name) + (level < 0 ? "" : item(level));
   return std::string(name) + item(element) + (level < 0 ? ".values" : ".nested_splits" + item(level));
 }
