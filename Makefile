@@ -12,6 +12,7 @@ MINUTES ?= 10
 SECONDS ?= 60
 SEED ?=
 CMAKE_OPTIONS ?=
+WERROR ?= OFF
 BENCH ?=
 SWEEP ?=
 FILTER ?= -(ids|entries):100000000
@@ -34,11 +35,12 @@ MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/
   -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would be two thirds of clang-tidy's time; -Werror of two compilers has to do for them.
 TIDY_FILES := '^(?!.*(_test|_fuzz|_bench)\.cc?$$)'
+TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_lookup.py)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.raggrad  ## train a small recommender with these gradients; draws build/demo/recommender.png
@@ -46,9 +48,14 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients; draws
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
 .PHONY: test
+test test-tensorflow: WERROR := ON
 test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
 	ctest --preset release -j $(JOBS)
 	$(VENV)/bin/python -m pytest -rs
+
+.PHONY: test-tensorflow
+test-tensorflow: $(VENV_TF)/.tensorflow $(VENV_TF)/.raggrad  ## the Python tests that need TensorFlow, which it installs
+	$(VENV_TF)/bin/python -m pytest -vv -rs -k tensorflow $(TENSORFLOW_TESTS)
 
 .PHONY: test-oracle
 test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a live TensorFlow; MINUTES=10 SEED=
@@ -108,7 +115,7 @@ cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it insta
 .PHONY: fuzz
 fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 	tools/setup/system_packages.sh ninja-build clang libclang-rt-dev
-	fuzz/run.sh $(SECONDS)
+	JOBS=$(JOBS) fuzz/run.sh $(SECONDS)
 
 .PHONY: bench
 bench: $(VENV)/.raggrad build/bench/cpp  ## times against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
@@ -148,8 +155,9 @@ $(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created
 	tools/setup/make_venv.sh $*
 	@touch $@
 
-$(VENV)/.raggrad: $(MODULE_FILES) | $(VENV)/.created
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/$(PIP_INSTALL) --config-settings build-dir=build/wheel '.[demo,test]'
+$(VENV)/.raggrad $(VENV_TF)/.raggrad: %/.raggrad: $(MODULE_FILES) | %/.created
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $*/$(PIP_INSTALL) --config-settings build-dir=build/wheel \
+	  --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) '.[demo,test]'
 	@touch $@
 
 $(VENV)/.interop: tools/setup/requirements-interop.txt | $(VENV)/.created

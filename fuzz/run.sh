@@ -1,13 +1,16 @@
 #!/bin/sh
-# Builds the fuzz targets and runs each from a copy of its committed corpus. Exits non-zero on a finding.
+# Builds the fuzz targets and runs each from a copy of its committed corpus, as many at once as there are processors.
+# Exits non-zero on a finding.
 #
 #   fuzz/run.sh [seconds per target, default 60]
 #
-# BUILD_DIR names the build directory (default build/fuzz). What the runs find stays in its folder fuzz/found.
+# BUILD_DIR names the build directory (default build/fuzz), JOBS how many run at once. What the runs find stays in the
+# folder fuzz/found of the build directory.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 build=${BUILD_DIR:-build/fuzz}
+jobs=${JOBS:-$(nproc)}
 
 fail() {
   echo "fuzz/run.sh: $1" >&2
@@ -24,14 +27,12 @@ mkdir -p "$build"
 cmake --preset fuzz -B "$build" >"$build/configure.log" 2>&1 || fail "cmake failed: see $build/configure.log"
 cmake --build "$build" >"$build/build.log" 2>&1 || fail "the build failed: see $build/build.log"
 
-status=0
-for corpus in fuzz/corpus/*/; do
-  family=$(basename "$corpus")
-  target=$build/fuzz/${family}_fuzz
-  found=$build/fuzz/found/$family
+fuzz() {  # FAMILY: one target, and a line about it
+  target=$build/fuzz/$1_fuzz
+  found=$build/fuzz/found/$1
   rm -rf "$found"
   mkdir -p "$found/corpus" "$found/crashes"
-  cp "$corpus"/* "$found/corpus"
+  cp "fuzz/corpus/$1"/* "$found/corpus"
   # The driver counts what the operators allocate. libFuzzer's own leak check after each input would take most of the
   # time; one at the end, by AddressSanitizer, is left.
   code=0
@@ -42,13 +43,25 @@ for corpus in fuzz/corpus/*/; do
   coverage=$(sed -n 's/.*cov: \([0-9]*\).*/\1/p' "$found/log" | tail -n 1)
   rm -f "$found"/crashes/slow-unit-*
   crashes=$(find "$found/crashes" -type f | wc -l)
-  echo "$family: ${runs:-?} runs, ${speed:-?} per second, coverage ${coverage:-?}, $crashes crashes"
-  if [ "$code" -ne 0 ]; then
-    status=1
-    grep -m 1 -E 'DIFFERENCE|ERROR: |runtime error' "$found/log" || echo "exit status $code: see $found/log"
-    for crash in "$found"/crashes/*; do
-      if [ -f "$crash" ]; then echo "to see it again: $target $crash"; fi
-    done
-  fi
+  echo "$1: ${runs:-?} runs, ${speed:-?} per second, coverage ${coverage:-?}, $crashes crashes"
+  if [ "$code" -eq 0 ]; then return; fi
+  grep -m 1 -E 'DIFFERENCE|ERROR: |runtime error' "$found/log" || echo "exit status $code: see $found/log"
+  for crash in "$found"/crashes/*; do
+    if [ -f "$crash" ]; then echo "to see it again: $target $crash"; fi
+  done
+  return 1
+}
+
+status=0
+running=
+finish() {
+  for pid in $running; do wait "$pid" || status=1; done
+  running=
+}
+for corpus in fuzz/corpus/*/; do
+  fuzz "$(basename "$corpus")" &
+  running="$running $!"
+  if [ "$(echo "$running" | wc -w)" -ge "$jobs" ]; then finish; fi
 done
+finish
 exit $status
