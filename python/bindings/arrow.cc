@@ -70,7 +70,7 @@ nb::object Wrap(std::unique_ptr<T> value, const char* name) {
     delete pointer;
   }));
   if (!capsule.is_valid()) throw nb::python_error();
-  value.release();
+  static_cast<void>(value.release());  // the capsule's now
   return capsule;
 }
 

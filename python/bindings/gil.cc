@@ -69,6 +69,13 @@ class CopyPool final : public Parallel {
   }
 };
 
+template <class T>
+T& NeverDestroyed() noexcept {
+  alignas(T) static std::byte storage[sizeof(T)];
+  static T* const object = new (storage) T;
+  return *object;
+}
+
 }  // namespace
 
 CallFromPython::CallFromPython() noexcept : before_(std::exchange(holds_gil, true)) { visitors->Enter(true); }
@@ -123,14 +130,7 @@ void ForgetVisits() noexcept {
   visitors->inside = my_visits;
 }
 
-Allocator& CopyAllocator() noexcept {
-  static auto* const allocator = new BlockAllocator;  // never destroyed, as above
-  return *allocator;
-}
-
-Parallel& CopyParallel() noexcept {
-  static auto* const pool = new CopyPool;
-  return *pool;
-}
+Allocator& CopyAllocator() noexcept { return NeverDestroyed<BlockAllocator>(); }
+Parallel& CopyParallel() noexcept { return NeverDestroyed<CopyPool>(); }
 
 }  // namespace raggrad::python

@@ -90,7 +90,7 @@ class Variant {
       elements_ = pieces.array.elements();
       like_ = pieces.like;
     } else {
-      Read(nb::cast<nb::list>(elements), std::move(values), splits);
+      Read(nb::cast<nb::list>(elements), values, splits);
     }
   }
 
