@@ -73,6 +73,15 @@ def test_gradients(combiner: str, weighted: bool) -> None:
         assert grad.weights is None
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_other_byte_order(weighted: bool) -> None:
+    weights = positive_weights() if weighted else None
+    ids = Ragged([SPLITS.astype(">i8")], IDS.values.astype(">i4"))
+    swapped = None if weights is None else weights.astype(">f8")
+    got = ops.embedding_lookup_sparse(table().astype(">f8"), ids, swapped)
+    assert same_bits(got, ops.embedding_lookup_sparse(table(), IDS, weights))
+
+
 def test_safe_lookup() -> None:
     params = table()
     ids = Ragged.from_lists([[1, -1], [-2], [], [2, 3]])

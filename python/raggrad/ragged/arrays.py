@@ -22,11 +22,13 @@ def needed(module: str, what: str) -> ModuleType:
 
 
 def numpy_of(array: Any, what: str, name: str, literals: str | None = None) -> np.ndarray:
-    """The array in NumPy, without a copy where that is possible. Quantized types are their integers.
+    """The array in NumPy and the machine's byte order, without a copy where possible. Quantized types are integers.
 
     `what` and `name` say in errors what it was for; `literals` is the dtype that lists and numbers take.
     """
-    return array if type(array) is np.ndarray else tensor_of(array, what, name, literals).numpy()
+    if type(array) is np.ndarray and array.dtype.isnative:
+        return array
+    return tensor_of(array, what, name, literals).numpy()
 
 
 def strings(texts: Sequence[bytes]) -> np.ndarray:
