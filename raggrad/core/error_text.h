@@ -56,14 +56,18 @@ Status InvalidArgument(std::string_view op, const Parts&... parts) noexcept {
   return MakeError(Code::kInvalidArgument, op, ": ", parts...);
 }
 
-// f(), whose error, if it is one, begins with the operator's name: what all operators use (memory, CUDA) does not know
-// it. Costs nothing where there is none.
+// The error with the operator's name in front, unless it has that.
+inline Status Named(std::string_view op, const Status& error) noexcept {
+  if (error.message().starts_with(op)) return error;
+  return MakeError(error.code(), op, ": ", error.message());
+}
+
+// f(), with a named error: what all operators use (memory, CUDA) does not know for whom. No error costs nothing.
 template <class F>
 auto WithOp(std::string_view op, const F& f) noexcept -> decltype(f()) {
   auto result = f();
   if (result.ok()) return result;
-  const Status& error = StatusOf(result);
-  if (!error.message().starts_with(op)) result = MakeError(error.code(), op, ": ", error.message());
+  result = Named(op, StatusOf(result));
   return result;
 }
 

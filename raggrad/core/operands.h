@@ -17,9 +17,17 @@ struct Operand {
   const TensorView& view;
 };
 
-// That an operand is an array that can be read. `name`: whatever AppendText takes.
+// Whether an operand is an array that can be read.
+inline bool IsReadable(const TensorView& view) noexcept {
+  const int64_t elements = view.shape.NumElements().value_or(-1);
+  const auto address = reinterpret_cast<uintptr_t>(view.data);
+  const bool there = address != 0 && (address & (DTypeAlignment(view.dtype) - 1)) == 0;
+  return view.shape.valid() && (elements == 0 || (elements > 0 && there));
+}
+
+// What to say of one that is not. `name`: whatever AppendText takes.
 template <class Name>
-Status CheckReadable(std::string_view op, const Name& name, const TensorView& view) noexcept {
+[[gnu::cold]] Status Unreadable(std::string_view op, const Name& name, const TensorView& view) noexcept {
   if (!view.shape.valid()) {
     return MakeError(Code::kResourceExhausted, op, ": no memory for the shape of an operand [", name, "]");
   }
@@ -28,28 +36,29 @@ Status CheckReadable(std::string_view op, const Name& name, const TensorView& vi
     return InvalidArgument(op, "Shape ", view.shape, " results in overflow when computing number of elements [", name,
                            ": expected dimensions whose product is in [0, 2^63)]");
   }
-  if (*elements == 0) return {};
   if (view.data == nullptr) {
     return InvalidArgument(op, "an operand has no data [", name, ": expected ", *elements,
                            " elements, got a null pointer]");
   }
   const size_t alignment = DTypeAlignment(view.dtype);
-  const size_t beyond = reinterpret_cast<uintptr_t>(view.data) & (alignment - 1);
-  if (beyond == 0) return {};
   return InvalidArgument(op, "an operand is not aligned [", name, ": expected an address that is a multiple of ",
-                         alignment, ", got one that is ", beyond, " beyond]");
+                         alignment, ", got one that is ", reinterpret_cast<uintptr_t>(view.data) % alignment,
+                         " beyond]");
+}
+
+[[gnu::cold]] inline Status OnAnotherDevice(std::string_view op, const Operand& operand,
+                                            const Operand& first) noexcept {
+  return InvalidArgument(op, "operands are on different devices [", operand.name, ": expected that of ", first.name,
+                         " (DLPack device type ", static_cast<int32_t>(first.view.device), "), got ",
+                         static_cast<int32_t>(operand.view.device), "]");
 }
 
 // Every operand is an array that can be read, and all are on one device. Comes after the checks of dtypes and before
 // those of ranks and dimensions, which may then trust the numbers they see.
 inline Status CheckOperands(std::string_view op, std::initializer_list<Operand> operands) noexcept {
   for (const auto& [name, view] : operands) {
-    if (Status s = CheckReadable(op, name, view); !s.ok()) return s;
-    if (const Device first = operands.begin()->view.device; view.device != first) {
-      return InvalidArgument(op, "operands are on different devices [", name, ": expected that of ",
-                             operands.begin()->name, " (DLPack device type ", static_cast<int32_t>(first), "), got ",
-                             static_cast<int32_t>(view.device), "]");
-    }
+    if (!IsReadable(view)) return Unreadable(op, name, view);
+    if (view.device != operands.begin()->view.device) return OnAnotherDevice(op, {name, view}, *operands.begin());
   }
   return {};
 }

@@ -79,7 +79,7 @@ class Resource : public std::enable_shared_from_this<Resource> {
   template <class T>
   void Finish(const Completion<T>& done, Result<T> result) noexcept {
     Count(result.status());
-    if (!result.ok()) result = WithOp(op_, [&] { return result.status(); });
+    if (!result.ok()) result = Named(op_, result.status());
     done(std::move(result));
   }
 

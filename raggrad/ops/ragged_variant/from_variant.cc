@@ -73,7 +73,7 @@ Status CheckTensor(Device device, const Place& place, const TensorView& view) no
                            place.level < 0 ? "the first element" : "host memory", ", got ",
                            static_cast<int32_t>(view.device), "]");
   }
-  return CheckReadable(kOp, place, view);
+  return IsReadable(view) ? Status() : Unreadable(kOp, place, view);
 }
 
 Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t level,

@@ -97,7 +97,7 @@ Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView
                            MessageName(problem.dtype), " [encoded_ragged_grad[", i, "]: expected values of dtype ",
                            problem.dtype, ", got ", values.dtype, "]");
   }
-  if (Status s = CheckReadable(problem.op, Place{i}, values); !s.ok()) return s;
+  if (!IsReadable(values)) return Unreadable(problem.op, Place{i}, values);
   return *values.shape.NumElements();
 }
 
