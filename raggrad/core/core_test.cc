@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -58,9 +59,30 @@ TEST(ShapeTest, HoldsShortAndLongShapes) {
   EXPECT_TRUE(copy == longest);
   EXPECT_EQ(copy.NumElements(), 0);
   dims.push_back(1);
-  EXPECT_FALSE(Shape{std::span<const int64_t>(dims)}.valid()) << "255 dimensions are too many";
+  const Shape too_long{std::span<const int64_t>(dims)};
+  EXPECT_FALSE(too_long.valid()) << "255 dimensions are too many";
+  EXPECT_EQ(too_long.NumElements(), std::nullopt);
   const Shape grown = Shape::WithDim0(9, Shape{1, 2, 3, 4, 5, 6, 7, 8}.dims());
   EXPECT_TRUE(grown == (Shape{9, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST(ShapeTest, IsAValueOfItsOwn) {  // whether its dimensions lie inside or are shared
+  for (const Shape& original : {Shape{2, 3}, Shape{2, 3, 4, 5}, Shape{2, 3, 4, 5, 6}}) {
+    auto owner = std::make_unique<Shape>(original);
+    Shape copy = *owner, assigned{7};
+    assigned = *owner;
+    const Shape moved = std::move(*owner);
+    EXPECT_EQ(owner->rank(), 0);  // NOLINT(bugprone-use-after-move): a scalar again
+    EXPECT_EQ(owner->NumElements(), 1);
+    owner.reset();
+    for (const Shape& shape : {copy, assigned, moved}) {
+      EXPECT_TRUE(shape == original);
+      EXPECT_EQ(shape.NumElements(), original.NumElements());
+    }
+    copy = Shape{9};
+    EXPECT_TRUE(moved == original);
+    EXPECT_TRUE((copy == Shape{9}));
+  }
 }
 
 TEST(ShapeTest, CountsElementsWithoutOverflow) {
