@@ -53,9 +53,7 @@ bool Spin(const F& done) noexcept {
 // itself in, and is inside if the job was open then. Who is not inside never touches the job.
 class ThreadPool final : public Parallel {
  public:
-  explicit ThreadPool(int workers) noexcept
-      : generation_(ForkGeneration()),
-        spins_(workers <= static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U))) {
+  explicit ThreadPool(int workers) noexcept : generation_(ForkGeneration()) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(workers - 1, 0)));
       for (int i = 1; i < workers; ++i) threads_.emplace_back([this] { Work(); });
@@ -70,7 +68,8 @@ class ThreadPool final : public Parallel {
       return;
     }
     stopping_.store(true, std::memory_order_relaxed);
-    Wake(static_cast<int64_t>(threads_.size()));
+    calls_.fetch_add(1, std::memory_order_release);
+    calls_.notify_all();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -86,7 +85,7 @@ class ThreadPool final : public Parallel {
     tasks_ = tasks;
     next_.store(0, std::memory_order_relaxed);
     state_.fetch_add(kNextJob | kOpen, std::memory_order_release);
-    Wake(tasks - 1);
+    Call(tasks - 1);
     TakeTasks(body, tasks);
     state_.fetch_and(~kOpen, std::memory_order_relaxed);
     AwaitWorkers();
@@ -101,9 +100,11 @@ class ThreadPool final : public Parallel {
 
   bool Forked() const noexcept { return generation_ != ForkGeneration(); }
 
-  // No more threads than have something to do.
-  void Wake(int64_t helpers) noexcept {
-    calls_.fetch_add(1, std::memory_order_release);
+  // Wakes no more threads than have something to do beside those that are looking for it. If one of these stops looking
+  // just now, it sees that calls_ has changed, and does not sleep.
+  void Call(int64_t helpers) noexcept {
+    calls_.fetch_add(1);
+    helpers -= looking_.load();
     if (helpers >= static_cast<int64_t>(threads_.size())) return calls_.notify_all();
     for (int64_t i = 0; i < helpers; ++i) calls_.notify_one();
   }
@@ -122,21 +123,31 @@ class ThreadPool final : public Parallel {
   void AwaitWorkers() noexcept {
     uint64_t state = 0;
     const auto all_left = [&] { return Inside(state = state_.load(std::memory_order_acquire)) == 0; };
-    if (spins_ && Spin(all_left)) return;
+    if (Spin(all_left)) return;
     while (!all_left()) state_.wait(state, std::memory_order_relaxed);
+  }
+
+  // Looks for done() to become true, unless half of the processors, the caller's among them, are at that already.
+  template <class F>
+  bool Look(const F& done) noexcept {
+    static const int most = static_cast<int>(std::thread::hardware_concurrency()) / 2 - 1;
+    const bool may_look = looking_.fetch_add(1) < most;
+    const bool found = may_look && Spin(done);
+    looking_.fetch_sub(1);
+    return found;
   }
 
   void Work() noexcept {
     uint64_t done = 0;    // the last job that this thread was in
     bool worked = false;  // in it, so that it is worth to look for the next one
     while (true) {
-      const uint32_t calls = calls_.load(std::memory_order_acquire);
+      const uint32_t calls = calls_.load();
       const auto called = [&] {
         const uint64_t state = state_.load(std::memory_order_relaxed);
         return (IsOpen(state) && Job(state) != done) || stopping_.load(std::memory_order_relaxed);
       };
-      if (!called() && !(worked && spins_ && Spin(called))) {
-        calls_.wait(calls, std::memory_order_relaxed);
+      if (!called() && !(worked && Look(called))) {
+        calls_.wait(calls);
         worked = false;
         if (!called()) continue;
       }
@@ -152,12 +163,12 @@ class ThreadPool final : public Parallel {
   }
 
   const int generation_;
-  const bool spins_;  // not if threads have to share processors
   std::vector<std::thread> threads_;
   std::atomic_flag busy_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> state_{0};
   std::atomic<uint32_t> calls_{0};  // sleepers wait for it to change
+  std::atomic<int> looking_{0};     // for a job, before they sleep
 
   // The job. Written before it is open, read by those inside.
   std::optional<TaskRef> body_;

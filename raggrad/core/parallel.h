@@ -39,8 +39,8 @@ class Parallel {
 Parallel& SerialParallel() noexcept;
 
 // A pool of `workers` threads, the caller of Run counted in. If threads cannot be started it has fewer. A Run while
-// another one is in progress, or in a child after fork(), happens on the calling thread. Threads that had something to do
-// look for more for 200 us before they sleep, unless there are more of them than processors.
+// another one is in progress, or in a child after fork(), happens on the calling thread. Threads that had something to
+// do look for more for 200 us before they sleep, on half of the machine's processors at most.
 std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept;
 
 // The process's pool: made on first use, as wide as RAGGRAD_NUM_THREADS or else the machine says.

@@ -20,8 +20,8 @@ constexpr int kThreads = 256;
 constexpr int kUnitsPerThread = 4;
 constexpr int64_t kUnit = 16;  // bytes that a thread writes at once
 constexpr int64_t kBlockBytes = kThreads * kUnitsPerThread * kUnit;
-constexpr int64_t kRun = 1024;           // pieces: some 7 us of a thread's time
-constexpr int64_t kRunsOfOneThread = 4;  // waking another one takes as long
+constexpr int64_t kRun = 2048;           // pieces: some 7 us of a thread's time
+constexpr int64_t kRunsOfOneThread = 2;  // waking another one takes longer
 
 // What the host tells of pieces, in pinned memory.
 struct Staged {
