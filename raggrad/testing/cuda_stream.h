@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "raggrad/core/context.h"
 #include "raggrad/testing/on_device.h"
 
@@ -43,6 +45,31 @@ class CudaStream {
  private:
   static constexpr float kNumber = 0;
   void* handle_ = nullptr;
+};
+
+// A stream that does nothing of what is queued on it until it is released.
+class BlockedStream {
+ public:
+  BlockedStream() { CallDriver("cuLaunchHostFunc", stream_.handle(), &Wait, static_cast<void*>(this)); }
+  BlockedStream(const BlockedStream&) = delete;
+  BlockedStream& operator=(const BlockedStream&) = delete;
+  ~BlockedStream() {
+    Release();
+    CallDriver("cuStreamSynchronize", stream_.handle());
+  }
+
+  Context MakeContext() const noexcept { return stream_.MakeContext(); }
+  bool blocked() const noexcept { return blocked_; }
+  void Release() {
+    blocked_ = false;
+    blocked_.notify_all();
+  }
+
+ private:
+  static void Wait(void* stream) { static_cast<BlockedStream*>(stream)->blocked_.wait(true); }
+
+  std::atomic<bool> blocked_{true};
+  CudaStream stream_;
 };
 
 }  // namespace raggrad::testing

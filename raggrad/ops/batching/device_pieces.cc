@@ -14,31 +14,9 @@ namespace raggrad::batching {
 namespace {
 
 using cuda::BatchedCopy;
+using cuda::Event;
 using cuda::Events;
 using cuda::WithKernels;
-
-// An event that is destroyed.
-class Event {
- public:
-  static Result<Event> Record(const Events& events, void* stream) noexcept {
-    Result<void*> event = events.record(stream);
-    if (!event.ok()) return event.status();
-    return Event(events, *event);
-  }
-  Event(Event&& other) noexcept : events_(other.events_), event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&&) = delete;
-  ~Event() {
-    if (event_ != nullptr) events_->destroy(event_);
-  }
-
-  Status Delay(void* stream) const noexcept { return events_->wait(stream, event_); }
-
- private:
-  Event(const Events& events, void* event) noexcept : events_(&events), event_(event) {}
-
-  const Events* events_;
-  void* event_;
-};
 
 // The keep-alive of every piece in device memory.
 struct DevicePiece {

@@ -12,6 +12,7 @@ using sparse_segment::CheckSameSize;
 using sparse_segment::CheckVector;
 using sparse_segment::CheckWithPlan;
 using sparse_segment::Problem;
+using sparse_segment::UsingPlan;
 
 Status CheckRank(std::string_view op, std::string_view name, const TensorView& view) noexcept {
   if (view.rank() > 0) return {};
@@ -210,7 +211,8 @@ Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, 
 
 Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
                               const RowUpdate& update, const MutableTensorView& table, const Context& ctx) noexcept {
-  return Apply(CheckWithPlan(ApplyName(combiner), combiner, grad, plan), update, table, ctx);
+  const std::string_view op = ApplyName(combiner);
+  return UsingPlan(op, plan, ctx, [&] { return Apply(CheckWithPlan(op, combiner, grad, plan), update, table, ctx); });
 }
 
 }  // namespace raggrad

@@ -1,6 +1,7 @@
 // What a SegmentPlan holds. Internal to the family.
 #pragma once
 
+#include "raggrad/cuda/stream_uses.h"
 #include "raggrad/ops/sparse_segment/device_plan.h"
 #include "raggrad/ops/sparse_segment/plan.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
@@ -19,6 +20,11 @@ struct SegmentPlan::State {
   // One of them is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
   sparse_segment::cuda::Plan device_sorted;
+  // On a GPU: whose memory it is, and who else uses it.
+  void* stream = nullptr;
+  mutable cuda::StreamUses uses;
+
+  ~State() { uses.Delay(stream); }
 
   TensorView indices_view() const noexcept { return View(indices); }
   TensorView segment_ids_view() const noexcept { return View(segment_ids); }
@@ -34,6 +40,17 @@ namespace sparse_segment {
 // The operands of a gradient with a plan, checked.
 Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
                               const SegmentPlan& plan) noexcept;
+
+// What call() returns, which uses the plan: on another stream than the plan's, that is remembered.
+template <class F>
+auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx, const F& call) noexcept
+    -> decltype(call()) {
+  const SegmentPlan::State& state = plan.state();
+  auto result = call();
+  if (state.device == Device::kCpu || ctx.stream == state.stream) return result;
+  if (Status s = state.uses.Add(op, ctx.stream); !s.ok()) return s;
+  return result;
+}
 
 }  // namespace sparse_segment
 }  // namespace raggrad

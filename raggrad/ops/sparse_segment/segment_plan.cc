@@ -24,6 +24,7 @@ using sparse_segment::Contribution;
 using sparse_segment::MakePlan;
 using sparse_segment::Plan;
 using sparse_segment::Problem;
+using sparse_segment::UsingPlan;
 using sparse_segment::cuda::Kernels;
 
 constexpr std::string_view kOp = "SegmentPlan";
@@ -193,6 +194,7 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
   state->sizes = sizes;
   state->index_dtype = indices.dtype;
   state->device = indices.device;
+  state->stream = ctx.stream;
   state->num_ids = indices.dim(0);
   state->ascending = true;
   if (state->num_ids > 0) {
@@ -240,14 +242,14 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, 
                                                       const SegmentPlan& plan, const Context& ctx) noexcept {
   const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::GradV2(*problem, ctx);
+  return UsingPlan(problem->op, plan, ctx, [&] { return sparse_segment::GradV2(*problem, ctx); });
 }
 
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx) noexcept {
   const Result<Problem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::Grad(*problem, ctx);
+  return UsingPlan(problem->op, plan, ctx, [&] { return sparse_segment::Grad(*problem, ctx); });
 }
 
 Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
@@ -261,14 +263,14 @@ Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, c
   if (!state.ascending) {
     return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
   }
-  return sparse_segment::Forward({.op = op,
-                                  .combiner = combiner,
-                                  .data = data,
-                                  .indices = state.indices_view(),
-                                  .segment_ids = state.segment_ids_view(),
-                                  .num_segments = state.sizes.segments,
-                                  .ids_checked = true},
-                                 ctx);
+  const sparse_segment::ForwardProblem problem = {.op = op,
+                                                  .combiner = combiner,
+                                                  .data = data,
+                                                  .indices = state.indices_view(),
+                                                  .segment_ids = state.segment_ids_view(),
+                                                  .num_segments = state.sizes.segments,
+                                                  .ids_checked = true};
+  return UsingPlan(op, plan, ctx, [&] { return sparse_segment::Forward(problem, ctx); });
 }
 
 }  // namespace raggrad

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
@@ -16,7 +19,10 @@
 namespace raggrad::sparse_segment {
 namespace {
 
+using ::raggrad::testing::BlockedStream;
+using ::raggrad::testing::CallDriver;
 using ::raggrad::testing::CapturedGraph;
+using ::raggrad::testing::CudaStream;
 using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::GpuTest;
 using ::raggrad::testing::GtestTypes;
@@ -67,6 +73,53 @@ TEST_F(GpuTest, SegmentPlanOnTheDevice) {
   EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{1, 0}}), OnDevice(Array<int32_t>{{1, 0}}), {2, 2})->ascending(),
             false);
   EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{}}), OnDevice(Array<int32_t>{{}}), {2, 2})->num_unique(), 0);
+}
+
+// What is queued with a plan on another stream still has it when it runs, though the plan is gone and another one has
+// been made where it was.
+TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
+  constexpr int64_t kIds = 50'000;
+  const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
+  const Array<float> values{Generator(2).Values<float>(5'000 * 8), Shape{5'000, 8}};
+  const Array<float> grad{Generator(2).Values<float>(300 * 8), Shape{300, 8}};
+  const OnDevice device_values(values), device_grad(grad);
+  const auto make = [](const Batch& batch, const Context& ctx) {
+    return SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32),
+                             {.rows = 5'000, .segments = 300}, ctx);
+  };
+  const auto pool = [&](const SegmentPlan& plan, const Context& ctx) {
+    return SparseSegment(SegmentCombiner::kMean, device_values, plan, ctx);
+  };
+  const auto gradient = [&](const SegmentPlan& plan, const Context& ctx) {
+    return SparseSegmentGradV2(SegmentCombiner::kMean, device_grad, plan, ctx);
+  };
+  const CudaStream owner;
+  std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
+  ASSERT_THAT(*plan, IsOk());
+  ASSERT_THAT(pool(**plan, {}), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  ASSERT_THAT(gradient(**plan, {}), IsOk());
+  BlockedStream other;
+  const std::jthread releases([&] {  // a call that waits for it must not wait for ever
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    other.Release();
+  });
+  const Context ctx = other.MakeContext();
+  const auto pooled = pool(**plan, ctx);
+  const auto rows = gradient(**plan, ctx);
+  EXPECT_TRUE(other.blocked()) << "a call has waited for its stream";
+  plan.reset();
+  std::vector<Result<SegmentPlan>> others;
+  for (int k = 0; k < 8; ++k) others.push_back(make(second, owner.MakeContext()));
+  ASSERT_THAT(pooled, IsOk());
+  ASSERT_THAT(rows, IsOk());
+  CallDriver("cuStreamSynchronize", ctx.stream);
+  ExpectSame(
+      pooled->view(),
+      SparseSegment(SegmentCombiner::kMean, values, first.index(DType::kInt32), first.segment(DType::kInt32))->view());
+  const auto again = SparseSegmentGradV2(SegmentCombiner::kMean, device_grad, first.device_index(DType::kInt32),
+                                         first.device_segment(DType::kInt32), first.dim0());
+  ASSERT_THAT(again, IsOk());
+  EXPECT_TRUE(SameTensor(OnHost(rows->output.view()).view(), OnHost(again->output.view()).view()));
 }
 
 // A table with the states of an optimizer, in host or in device memory.

@@ -1,0 +1,37 @@
+#include "raggrad/cuda/stream_uses.h"
+
+#include <algorithm>
+#include <new>
+
+#include "raggrad/cuda/loader.h"
+
+namespace raggrad::cuda {
+
+Status StreamUses::Add(std::string_view op, void* stream) noexcept {
+  return WithKernels<Events>(op, [&](const Events& events) -> Status {
+    const Result<bool> captured = events.is_captured(stream);
+    if (!captured.ok() || *captured) return captured.status();
+    Result<Event> use = Event::Record(events, stream);
+    if (!use.ok()) return use.status();
+    try {
+      const std::lock_guard lock(mutex_);
+      const auto known = std::ranges::find(last_uses_, stream, &std::pair<void*, Event>::first);
+      if (known != last_uses_.end()) {
+        known->second = *std::move(use);
+      } else {
+        last_uses_.emplace_back(stream, *std::move(use));
+      }
+      return {};
+    } catch (const std::bad_alloc&) {
+      return Status(Code::kResourceExhausted, "no memory for an event");
+    }
+  });
+}
+
+void StreamUses::Delay(void* owner) noexcept {
+  for (const auto& [stream, use] : last_uses_) {
+    [[maybe_unused]] const Status delayed = use.Delay(owner);  // fails only if nothing works any more
+  }
+}
+
+}  // namespace raggrad::cuda
