@@ -1,5 +1,5 @@
 // Host side of the GPU backend of the forwards: one kernel looks at all ids, one read tells what it found and how many
-// rows there are, one kernel finds where segments begin, and one pools them.
+// rows there are (neither is needed with a plan), one kernel finds where segments begin, and one pools them.
 #include <bit>
 
 #include "raggrad/cuda/call.cuh"
@@ -119,16 +119,18 @@ Status PoolAll(const Call& call, const ForwardProblem& p, int64_t rows, Tensor& 
 template <class T, class Idx, class Seg>
 Result<Tensor> Forward(const Call& call, const ForwardProblem& p) noexcept {
   uint64_t found[Found::kWords] = {};
-  if (p.n() > 0) {
+  const bool looks = p.n() > 0 && !p.ids_checked;
+  if (looks) {
     if (Status s = Look<Idx, Seg>(call, p, found); !s.ok()) return s;
   }
-  const Result<int64_t> rows = OutputRows<Idx>(p, static_cast<Seg>(found[Found::kLast]));
+  const auto last = static_cast<Seg>(found[Found::kLast]);
+  const Result<int64_t> rows = p.ids_checked ? Result<int64_t>(*p.num_segments) : OutputRows<Idx>(p, last);
   if (!rows.ok()) return rows.status();
   const Result<Shape> shape = OutputShape(p, *rows);
   if (!shape.ok()) return shape.status();
   Result<Tensor> output = ::raggrad::cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
   if (!output.ok()) return output;
-  if (found[Found::kFault] != 0) return Fault<Idx, Seg>(call, p, *rows);
+  if (looks && (found[Found::kFault] != 0 || last >= *rows)) return Fault<Idx, Seg>(call, p, *rows);
   if (output->bytes() == 0) return output;
   const Status pooled =
       p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, *rows, *output);

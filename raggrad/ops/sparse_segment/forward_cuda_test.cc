@@ -172,6 +172,10 @@ TEST_F(SparseSegmentErrorsCudaTest, TooManyRows) {
   ExpectSame(SparseSegmentSum(OnDevice(data), OnDevice(index), OnDevice(largest)),
              SparseSegmentSum(data, index, largest));
   const Array<int64_t> huge({INT64_MAX - 1}), wide_index({0});
+  const int32_t three = 3;  // the largest id and one, in its own type, is less
+  ExpectSame(SparseSegmentSumWithNumSegments(OnDevice(data), OnDevice(wide_index), OnDevice(largest),
+                                             TensorView::Scalar(three)),
+             SparseSegmentSumWithNumSegments(data, wide_index, largest, TensorView::Scalar(three)));
   const Array<float> wide({1, 2}, Shape{1, 2});
   ExpectSame(SparseSegmentSum(OnDevice(wide), OnDevice(wide_index), OnDevice(huge)),
              SparseSegmentSum(wide, wide_index, huge));

@@ -20,7 +20,7 @@ using ::raggrad::cuda::Narrow;
 using ::raggrad::cuda::Widen;
 
 inline constexpr int kPoolThreads = 256;
-inline constexpr int kGroup = 8;       // rows that are summed by themselves before they are added to the total
+inline constexpr int kRowsTogether = 8;       // rows that are summed by themselves before they are added to the total
 inline constexpr int kDivided = 10;    // segments of fewer rows are scaled by a reciprocal, after their only group
 inline constexpr int64_t kLong = 512;  // rows from which on a segment is shared by the block
 
@@ -82,8 +82,8 @@ __device__ Sums<T, V> SumGroup(const PoolJob<T, Idx>& job, int64_t id, int count
 
 // Of a segment of n rows, two or more: those that do not fill groups come first; a single one joins the group behind.
 __device__ inline int FirstGroup(int64_t n) {
-  const int rest = static_cast<int>(n % kGroup);
-  return rest < 2 ? rest + kGroup : rest;
+  const int rest = static_cast<int>(n % kRowsTogether);
+  return rest < 2 ? rest + kRowsTogether : rest;
 }
 
 template <class A>
@@ -131,9 +131,9 @@ __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t b
   }
   if (n == 1) return Strip<T, V>(job.data + static_cast<int64_t>(job.indices[begin]) * job.width + column).Store(to);
   const int first = FirstGroup(n);
-  Sums<T, V> total = SumGroup<kGroup + 1, V>(job, begin, first, column);
+  Sums<T, V> total = SumGroup<kRowsTogether + 1, V>(job, begin, first, column);
   ScaleFirst<V, T>(job.combiner, n, total);
-  for (int64_t id = begin + first; id < end; id += kGroup) total.Add(SumGroup<kGroup, V>(job, id, kGroup, column));
+  for (int64_t id = begin + first; id < end; id += kRowsTogether) total.Add(SumGroup<kRowsTogether, V>(job, id, kRowsTogether, column));
   Finish<V, T>(job.combiner, n, total, to);
 }
 
@@ -146,13 +146,13 @@ __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t be
   const bool inside = column < job.width;
   const int64_t n = end - begin;
   const int first = FirstGroup(n);
-  const int64_t groups = (n - first) / kGroup;  // behind the first
+  const int64_t groups = (n - first) / kRowsTogether;  // behind the first
   Sums<T, V> total;
-  if (team == 0 && inside) total = SumGroup<kGroup + 1, V>(job, begin, first, column);
+  if (team == 0 && inside) total = SumGroup<kRowsTogether + 1, V>(job, begin, first, column);
   int set = 0;
   for (int64_t round = 0; round < groups; round += teams, set ^= 1) {
     if (round + team < groups && inside) {
-      shared[set][threadIdx.x] = SumGroup<kGroup, V>(job, begin + first + (round + team) * kGroup, kGroup, column);
+      shared[set][threadIdx.x] = SumGroup<kRowsTogether, V>(job, begin + first + (round + team) * kRowsTogether, kRowsTogether, column);
     }
     __syncthreads();
     if (team != 0 || !inside) continue;
