@@ -12,29 +12,51 @@
 namespace raggrad::cuda {
 namespace {
 
-// The device's default pool, in the order of one stream. What was freed is kept for the next call, not given back to
-// the system at every synchronisation, which would cost more than most kernels.
+// Makes a device the current one as long as it lives.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) noexcept {
+    Ignore(cudaGetDevice(&before_));
+    changed_ = before_ != device;
+    if (changed_) Ignore(cudaSetDevice(device));
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() {
+    if (changed_) Ignore(cudaSetDevice(before_));
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_;
+};
+
+// A device's default pool, in the order of one stream.
 class StreamPool final : public Allocator {
  public:
-  explicit StreamPool(cudaStream_t stream) : stream_(stream) {}
+  StreamPool(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
 
   void* Allocate(size_t bytes) noexcept override {
     void* memory = nullptr;
-    if (cudaMallocAsync(&memory, bytes, stream_) == cudaSuccess) return memory;
-    cudaGetLastError();  // or the next launch would report it
-    return nullptr;
+    const cudaError_t error = cudaMallocAsync(&memory, bytes, stream_);
+    Ignore(error);
+    return error == cudaSuccess ? memory : nullptr;
   }
-  void Deallocate(void* pointer, size_t) noexcept override { cudaFreeAsync(pointer, stream_); }
+  void Deallocate(void* pointer, size_t) noexcept override {
+    const CurrentDevice device(device_);  // a default stream is the current device's
+    Ignore(cudaFreeAsync(pointer, stream_));
+  }
 
  private:
+  const int device_;
   const cudaStream_t stream_;
 };
 
-Status KeepFreedMemory() noexcept {
-  int device = 0;
+// What was freed is kept for the next call, not given back to the system at every synchronisation, which would cost
+// more than most kernels.
+Status KeepFreedMemory(int device) noexcept {
   cudaMemPool_t pool = nullptr;
   uint64_t all = UINT64_MAX;
-  if (Status s = ToStatus(cudaGetDevice(&device), "no device"); !s.ok()) return s;
   if (Status s = ToStatus(cudaDeviceGetDefaultMemPool(&pool, device), "no memory pool"); !s.ok()) return s;
   return ToStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "no memory pool");
 }
@@ -68,21 +90,28 @@ Status Start(const Allocator& heap) noexcept {
   }
   int devices = 0;
   if (Status s = ToStatus(cudaGetDeviceCount(&devices), "no GPU"); !s.ok()) return s;
-  if (devices == 0) return Status(Code::kUnavailable, "no GPU");
-  return KeepFreedMemory();
+  return devices > 0 ? Status() : Status(Code::kUnavailable, "no GPU");
 }
 
-Result<Allocator*> Pool(void* stream) noexcept {
+Result<Allocator*> PoolOf(int device, void* stream) noexcept {
   static std::mutex mutex;
-  static auto& pools = *new std::map<void*, std::unique_ptr<StreamPool>>;
+  static auto& pools = *new std::map<std::pair<int, void*>, std::unique_ptr<StreamPool>>;
   try {
     const std::lock_guard lock(mutex);
-    std::unique_ptr<StreamPool>& pool = pools[stream];
-    if (pool == nullptr) pool = std::make_unique<StreamPool>(static_cast<cudaStream_t>(stream));
+    std::unique_ptr<StreamPool>& pool = pools[{device, stream}];
+    if (pool != nullptr) return pool.get();
+    if (Status s = KeepFreedMemory(device); !s.ok()) return s;
+    pool = std::make_unique<StreamPool>(device, static_cast<cudaStream_t>(stream));
     return pool.get();
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory for a pool of device memory");
   }
+}
+
+Result<Allocator*> Pool(void* stream) noexcept {
+  int device = 0;
+  if (Status s = ToStatus(cudaGetDevice(&device), "no device"); !s.ok()) return s;
+  return PoolOf(device, stream);
 }
 
 Result<Tensor> Copy(const TensorView& from, Device to, const Context& ctx) noexcept {
@@ -111,12 +140,10 @@ Status ToStatus(cudaError_t error, const char* what) noexcept {
 uint64_t* PinnedWords() noexcept {
   struct Pinned {
     uint64_t* words = nullptr;
-    Pinned() noexcept {
-      if (cudaMallocHost(&words, kWords * sizeof(uint64_t)) != cudaSuccess) words = nullptr;
-    }
-    ~Pinned() { cudaFreeHost(words); }
+    ~Pinned() { Ignore(cudaFreeHost(words)); }
   };
-  thread_local const Pinned pinned;
+  thread_local Pinned pinned;
+  if (pinned.words == nullptr) Ignore(cudaMallocHost(&pinned.words, kWords * sizeof(uint64_t)));
   return pinned.words;
 }
 
@@ -126,10 +153,9 @@ Result<Call> Call::Begin(const Context& ctx) noexcept {
   const cudaError_t error = cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
   if (Status s = ToStatus(error, "no device"); !s.ok()) return s;
   constexpr int kHopper = 9;
-  Call call{ctx, static_cast<cudaStream_t>(ctx.stream), generation >= kHopper,
-            Heaps::Known().Contain(ctx.allocator)};
+  Call call{ctx, static_cast<cudaStream_t>(ctx.stream), generation >= kHopper, Heaps::Known().Contain(ctx.allocator)};
   if (call.own_pool) {
-    const Result<Allocator*> pool = Pool(ctx.stream);
+    const Result<Allocator*> pool = PoolOf(device, ctx.stream);
     if (!pool.ok()) return pool.status();
     call.ctx.allocator = *pool;
   }

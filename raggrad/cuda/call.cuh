@@ -22,6 +22,11 @@ namespace raggrad::cuda {
 // RESOURCE_EXHAUSTED for memory, INTERNAL for all else: a fault of a kernel, or of what the caller did before.
 Status ToStatus(cudaError_t error, const char* what) noexcept;
 
+// For calls whose failure changes nothing, or shows elsewhere.
+inline void Ignore(cudaError_t error) noexcept {
+  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it
+}
+
 // Pinned host memory of this thread, for what is read back; kWords of it. Null if there is none.
 inline constexpr int64_t kWords = 16;
 uint64_t* PinnedWords() noexcept;

@@ -8,10 +8,10 @@ namespace raggrad::cuda {
 
 Staging::~Staging() {
   if (free_ != nullptr) {
-    cudaEventSynchronize(free_);
-    cudaEventDestroy(free_);
+    Ignore(cudaEventSynchronize(free_));
+    Ignore(cudaEventDestroy(free_));
   }
-  cudaFreeHost(data_);
+  Ignore(cudaFreeHost(data_));
 }
 
 Result<Staging*> Staging::Next(size_t bytes) noexcept {
@@ -29,13 +29,13 @@ Status Staging::Reserve(size_t bytes) noexcept {
   int device = 0;
   if (Status s = ToStatus(cudaGetDevice(&device), "no device"); !s.ok()) return s;
   if (device != device_) {  // an event belongs to one device, pinned memory to all
-    if (std::exchange(device_, -1) >= 0) cudaEventDestroy(std::exchange(free_, nullptr));
+    if (std::exchange(device_, -1) >= 0) Ignore(cudaEventDestroy(std::exchange(free_, nullptr)));
     const cudaError_t error = cudaEventCreateWithFlags(&free_, cudaEventDisableTiming);
     if (Status s = ToStatus(error, "no event"); !s.ok()) return s;
     device_ = device;
   }
   if (bytes <= bytes_) return {};
-  cudaFreeHost(std::exchange(data_, nullptr));
+  Ignore(cudaFreeHost(std::exchange(data_, nullptr)));
   bytes_ = 0;
   const size_t grown = std::bit_ceil(bytes);
   if (Status s = ToStatus(cudaMallocHost(&data_, grown), "no pinned memory"); !s.ok()) return s;
