@@ -8,6 +8,7 @@ namespace raggrad::sparse_segment::cuda {
 
 // Contributions are summed in groups of this many (row_sums.cuh).
 inline constexpr int kGroup = 512;
+inline constexpr int64_t GroupsOf(int64_t contributions) { return (contributions + kGroup - 1) / kGroup; }
 
 // As on the CPU, but aligned, so that it is one access to memory.
 struct alignas(8) Contribution {

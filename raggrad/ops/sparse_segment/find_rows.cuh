@@ -55,10 +55,9 @@ static __global__ void EmptyReportKernel(const ReportJob job) { job.Write(0, 0, 
 struct RowsJob {
   const Contribution* sorted;
   int64_t n;
+  int64_t groups;
   uint32_t* rows_before;  // [groups + 1]
   Notes* notes;
-
-  __host__ __device__ int64_t groups() const { return (n + kGroup - 1) / kGroup; }
 };
 
 // Counts of rows become counts of rows before, by one block; their sum.
@@ -123,18 +122,18 @@ static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const Rows
     if (Lane() == 0) atomicAdd(&counts[g], static_cast<uint32_t>(__popc(begins)));
   }
   __syncthreads();
-  if (thread < kGroupsPerBlock && first_group + thread < job.groups()) {
+  if (thread < kGroupsPerBlock && first_group + thread < job.groups) {
     __stcg(job.rows_before + first_group + thread, counts[thread]);
   }
   if (!IsLastBlock(&job.notes->blocks_counted)) return;
-  const uint32_t total = SumBefore(job.rows_before, job.groups());
+  const uint32_t total = SumBefore(job.rows_before, job.groups);
   if (thread != 0) return;
-  job.rows_before[job.groups()] = total;
+  job.rows_before[job.groups] = total;
   report.Write(total, first_fault, descending);
 }
 
 inline Status QueueFindRows(const Call& call, const RowsJob& job, const ReportJob& report) noexcept {
-  return call.LaunchEarly(FindRowsKernel, ::raggrad::cuda::Blocks(job.groups(), kGroupsPerBlock), kFindThreads, 0, job,
+  return call.LaunchEarly(FindRowsKernel, ::raggrad::cuda::Blocks(job.groups, kGroupsPerBlock), kFindThreads, 0, job,
                           report);
 }
 

@@ -165,7 +165,7 @@ Result<Plan> QueuePlan(const Call& call, const Problem& p, bool count_segments, 
   if (!spare.ok()) return spare.status();
 
   // Zeros at first: the states of the sort's tiles, the notes, the counts. Then the rows before each group.
-  const int64_t groups = (p.n() + kGroup - 1) / kGroup;
+  const int64_t groups = GroupsOf(p.n());
   const int64_t counts = count_segments ? std::max<int64_t>(p.segments(), 1) : 0;  // bad ids count as 0
   constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
   const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
@@ -205,7 +205,7 @@ Result<Plan> QueuePlan(const Call& call, const Problem& p, bool count_segments, 
                             ? QueueSort<kManyRounds>(call, p.n(), shape, notes, tile_states, unsorted, other)
                             : QueueSort<kFewRounds>(call, p.n(), shape, notes, tile_states, unsorted, other);
   if (!queued.ok()) return queued;
-  if (Status s = QueueFindRows(call, {sorted, p.n(), rows_before, notes}, ReportJob(p, to)); !s.ok()) return s;
+  if (Status s = QueueFindRows(call, {sorted, p.n(), groups, rows_before, notes}, ReportJob(p, to)); !s.ok()) return s;
   return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
 }
 

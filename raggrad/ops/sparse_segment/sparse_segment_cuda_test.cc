@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "raggrad/ops/sparse_segment/fast_order.h"
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
 #include "raggrad/ops/sparse_segment/test_batch.h"
 #include "raggrad/testing/always_the_same.h"
@@ -95,6 +96,24 @@ TYPED_TEST(SegmentGradCuda, FastSumsEveryContributionOnce) {
           SparseSegmentSumGradV2(OnDevice(grad), batch.device_index(DType::kInt32), batch.device_segment(DType::kInt64),
                                  batch.dim0()),
           SparseSegmentSumGradV2(grad, batch.index(DType::kInt32), batch.segment(DType::kInt64), batch.dim0()));
+    }
+  }
+}
+
+TYPED_TEST(SegmentGradCuda, FastSumsInTheOrderItStates) {
+  for (const auto& lengths : LengthsOfRows()) {
+    const Batch batch = Batch::OfRows(lengths, 41, lengths.size());
+    for (const int64_t width : {4, 3}) {
+      const Array<TypeParam> grad{Generator(6).Values<TypeParam>(batch.segments * width), Shape{batch.segments, width}};
+      for (const SegmentCombiner combiner : kCombiners) {
+        const auto got = SparseSegmentGradV2(combiner, OnDevice(grad), batch.device_index(DType::kInt32),
+                                             batch.device_segment(DType::kInt32), batch.dim0());
+        ASSERT_THAT(got, IsOk());
+        const std::vector<TypeParam> want =
+            reference::FastRows(combiner, grad.view().template As<TypeParam>(), width, batch.indices.wide,
+                                batch.segment_ids.wide, batch.segments);
+        ExpectSame(got->output.view(), Array<TypeParam>{want, Shape{std::ssize(want) / width, width}});
+      }
     }
   }
 }
@@ -192,6 +211,13 @@ TEST_F(GpuTest, SegmentGradOfEveryNumberOfIdsAndOfRows) {
   for (int bits = 0; bits < 31; ++bits) expect(20'000, int32_t{1} << bits);
   for (const int bits : {8, 11, 16, 22}) expect(20'000, (int32_t{1} << bits) + 1);
   expect(20'000, INT32_MAX);
+}
+
+TEST_F(GpuTest, SegmentGradOfMoreRowsThanAreAllocatedUnseen) {  // so that it waits for their number
+  constexpr int64_t kIds = 200'003;
+  const Batch batch(Generator(8).UniformIds<int64_t>(kIds, 150'000), Generator(9).UniformIds<int64_t>(kIds, 900),
+                    150'000, 900);
+  ExpectCpusAnswer(batch, HostileGrad<float>(batch, 12, 3), Sequential());
 }
 
 TEST_F(GpuTest, SegmentGradOfNothing) {

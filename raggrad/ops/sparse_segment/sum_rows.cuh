@@ -59,8 +59,11 @@ bool IsAligned(const SumJob<T>& job, int columns) noexcept {
 // With as many columns per lane as can be, but for what few widths would use.
 template <class T, bool kUpdate, int kColumns>
 Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, bool in_order) noexcept {
-  if (IsAligned<T, kUpdate>(job, kColumns)) return SumGroups<T, kUpdate, kColumns>(call, job, groups, in_order);
-  return SumGroupsOf < T, kUpdate, kColumns == 8 ? 4 : 1 > (call, job, groups, in_order);
+  if constexpr (kColumns > 1) {
+    constexpr int kFewer = kColumns == 8 ? 4 : 1;
+    if (!IsAligned<T, kUpdate>(job, kColumns)) return SumGroupsOf<T, kUpdate, kFewer>(call, job, groups, in_order);
+  }
+  return SumGroups<T, kUpdate, kColumns>(call, job, groups, in_order);
 }
 
 }  // namespace sum_rows_internal
@@ -68,7 +71,7 @@ Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, bool
 template <class T, bool kUpdate>
 Status SumRows(const ::raggrad::cuda::Call& call, SumJob<T> job, bool in_order) noexcept {
   using namespace sum_rows_internal;
-  const int64_t groups = (job.n + kGroup - 1) / kGroup;
+  const int64_t groups = GroupsOf(job.n);
   const int64_t places = in_order || groups == 1 ? 0 : groups * job.width;
   Result<Scratch<SumType<T>>> carries_and_tails = Scratch<SumType<T>>::Make(call.ctx, 2 * places);
   if (!carries_and_tails.ok()) return carries_and_tails.status();
