@@ -71,7 +71,7 @@ void CopyBytes(std::span<const TensorView> pieces, int64_t padding, int64_t begi
 
 int64_t BytesOf(const TensorView& view) noexcept {
   size_t bytes = 0;
-  if (__builtin_mul_overflow(Elements(view), ElementBytes(view), &bytes)) return kMostBytes;
+  if (__builtin_mul_overflow(static_cast<size_t>(Elements(view)), DTypeSize(view.dtype), &bytes)) return kMostBytes;
   if (view.dtype == DType::kString) bytes = cpu::CountCharacters(Strings(view), bytes);
   return static_cast<int64_t>(std::min<size_t>(bytes, kMostBytes));
 }
