@@ -460,6 +460,13 @@ TEST(RaggedTensorToVariantGradient, ShapesThatCouldNotBeMade) {
   EXPECT_THAT(o.Run(), StatusIs(Code::kResourceExhausted, HasSubstr("encoded_ragged_grad[1]")));
 }
 
+TEST(RaggedTensorToVariantGradient, AnElementThatIsNotAligned) {
+  Operands o;
+  TensorView& values = o.variant[1]->values;
+  values.data = values.As<char>() + 1;
+  EXPECT_THAT(o.Run(), StatusIs(Code::kInvalidArgument, HasSubstr("not aligned [encoded_ragged_grad[1]: ")));
+}
+
 TEST(RaggedTensorToVariantGradient, StringsLieInOneAllocation) {
   const RandomCase<int64_t> c(DType::kString, 500, 40, {2});
   ForEachSetting([&](const Context& ctx) {
