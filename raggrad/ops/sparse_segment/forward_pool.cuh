@@ -20,9 +20,9 @@ using ::raggrad::cuda::Narrow;
 using ::raggrad::cuda::Widen;
 
 inline constexpr int kPoolThreads = 256;
-inline constexpr int kRowsTogether = 8;       // rows that are summed by themselves before they are added to the total
-inline constexpr int kDivided = 10;    // segments of fewer rows are scaled by a reciprocal, after their only group
-inline constexpr int64_t kLong = 512;  // rows from which on a segment is shared by the block
+inline constexpr int kRowsTogether = 8;  // rows that are summed by themselves before they are added to the total
+inline constexpr int kDivided = 10;      // segments of fewer rows are scaled by a reciprocal, after their only group
+inline constexpr int64_t kLong = 512;    // rows from which on a segment is shared by the block
 
 template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
 struct PoolJob {
@@ -133,7 +133,8 @@ __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t b
   const int first = FirstGroup(n);
   Sums<T, V> total = SumGroup<kRowsTogether + 1, V>(job, begin, first, column);
   ScaleFirst<V, T>(job.combiner, n, total);
-  for (int64_t id = begin + first; id < end; id += kRowsTogether) total.Add(SumGroup<kRowsTogether, V>(job, id, kRowsTogether, column));
+  for (int64_t id = begin + first; id < end; id += kRowsTogether)
+    total.Add(SumGroup<kRowsTogether, V>(job, id, kRowsTogether, column));
   Finish<V, T>(job.combiner, n, total, to);
 }
 
@@ -152,7 +153,8 @@ __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t be
   int set = 0;
   for (int64_t round = 0; round < groups; round += teams, set ^= 1) {
     if (round + team < groups && inside) {
-      shared[set][threadIdx.x] = SumGroup<kRowsTogether, V>(job, begin + first + (round + team) * kRowsTogether, kRowsTogether, column);
+      shared[set][threadIdx.x] =
+          SumGroup<kRowsTogether, V>(job, begin + first + (round + team) * kRowsTogether, kRowsTogether, column);
     }
     __syncthreads();
     if (team != 0 || !inside) continue;

@@ -8,8 +8,8 @@
 // a half of a gradient. Results are those of the function without a plan, bit for bit. A plan can be made early (in a
 // data loader), and used for several tables, from several threads at a time. It is in the memory that the ids were in,
 // and works with operands there: a plan of ids on a GPU is made by one call that waits for the stream, and what uses it
-// waits for nothing. That may be on any stream, and the plan may go as soon as the call is queued; but it has to stay as
-// long as a CUDA graph that such a call was captured in.
+// waits for nothing. That may be on any stream, and the plan may go as soon as the call is queued; but it has to stay
+// as long as a CUDA graph that such a call was captured in.
 //
 // Memory: 20 bytes per id, 8 per unique index and 8 per segment, from the context's allocator, which must outlive the
 // plan. While it is made, 4 bytes per id more. On a GPU as much, or less.
