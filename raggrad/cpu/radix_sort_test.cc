@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "raggrad/core/error_text.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 
@@ -49,8 +50,9 @@ TEST(RadixSortTest, IsAStableSortForEverySizeAndWidthOfKey) {
 TEST(RadixSortTest, ReportsAFailedAllocation) {
   std::vector<Record> work = RandomRecords(100, 20);
   std::vector<Record> spare(work.size());
-  testing::ExpectEveryAllocationFailureIsReported(
-      {}, [&](const Context& ctx) { return RadixSort(ctx, work.data(), spare.data(), 100, 20, KeyOf).status(); });
+  testing::ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
+    return WithOp("Sort", [&] { return RadixSort(ctx, work.data(), spare.data(), 100, 20, KeyOf).status(); });
+  });
 }
 
 }  // namespace

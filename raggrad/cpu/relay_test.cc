@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "raggrad/core/error_text.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 
@@ -73,7 +74,8 @@ TEST(RelayTest, OneHasTheTurn) {
 }
 
 TEST(RelayTest, ReportsAFailedAllocation) {
-  testing::ExpectEveryAllocationFailureIsReported({}, [](const Context& ctx) { return Relay::Make(ctx, 8).status(); });
+  testing::ExpectEveryAllocationFailureIsReported(
+      {}, [](const Context& ctx) { return WithOp("Relay", [&] { return Relay::Make(ctx, 8).status(); }); });
 }
 
 }  // namespace
