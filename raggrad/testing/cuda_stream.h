@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "raggrad/core/context.h"
 #include "raggrad/testing/on_device.h"
@@ -47,7 +49,7 @@ class CudaStream {
   void* handle_ = nullptr;
 };
 
-// A stream that does nothing of what is queued on it until it is released.
+// A stream that does nothing of what is queued on it until it is released, or ten seconds have passed.
 class BlockedStream {
  public:
   BlockedStream() { CallDriver("cuLaunchHostFunc", stream_.handle(), &Wait, static_cast<void*>(this)); }
@@ -60,13 +62,14 @@ class BlockedStream {
 
   Context MakeContext() const noexcept { return stream_.MakeContext(); }
   bool blocked() const noexcept { return blocked_; }
-  void Release() {
-    blocked_ = false;
-    blocked_.notify_all();
-  }
+  void Release() { blocked_ = false; }
 
  private:
-  static void Wait(void* stream) { static_cast<BlockedStream*>(stream)->blocked_.wait(true); }
+  static void Wait(void* stream) {
+    auto& blocked = static_cast<BlockedStream*>(stream)->blocked_;
+    for (int i = 0; i < 1000 && blocked; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    blocked = false;
+  }
 
   std::atomic<bool> blocked_{true};
   CudaStream stream_;

@@ -99,15 +99,15 @@ TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
   ASSERT_THAT(pool(**plan, {}), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
   ASSERT_THAT(gradient(**plan, {}), IsOk());
   BlockedStream other;
-  const std::jthread releases([&] {  // a call that waits for it must not wait for ever
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    other.Release();
-  });
   const Context ctx = other.MakeContext();
   const auto pooled = pool(**plan, ctx);
   const auto rows = gradient(**plan, ctx);
   EXPECT_TRUE(other.blocked()) << "a call has waited for its stream";
   plan.reset();
+  const std::jthread releases([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    other.Release();
+  });
   std::vector<Result<SegmentPlan>> others;
   for (int k = 0; k < 8; ++k) others.push_back(make(second, owner.MakeContext()));
   ASSERT_THAT(pooled, IsOk());
