@@ -119,13 +119,15 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Pro
                                          *std::move(report)};
 }
 
-// Whether an output may get memory for all rows that it could have: then the sums need not wait until their number is
-// known, which saves 10 us. The output keeps that memory, so only if it is little.
+// Rows that an output could have.
+int64_t MostRows(const Problem& p) noexcept { return std::min(p.n(), p.dim0); }
+
+// Whether an output may get memory for all of them: then the sums need not wait until their number is known, which
+// saves 10 us. The output keeps that memory, so only if it is little.
 bool HasRoomForAll(const Call& call, const Problem& p) noexcept {
   constexpr int64_t kMostBytes = 4 << 20;
-  const auto row_bytes = static_cast<int64_t>(DTypeSize(p.grad.dtype));
-  return call.own_pool && p.device_plan == nullptr &&
-         std::min(p.n(), p.dim0) <= kMostBytes / row_bytes / std::max<int64_t>(p.width, 1);
+  const int64_t most_values = kMostBytes / static_cast<int64_t>(DTypeSize(p.grad.dtype));
+  return call.own_pool && p.device_plan == nullptr && MostRows(p) <= most_values / std::max<int64_t>(p.width, 1);
 }
 
 // The first rows of a tensor, in its memory.
@@ -141,7 +143,7 @@ template <class T>
 Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& call, const Problem& p) noexcept {
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
-  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, std::min(p.n(), p.dim0));
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MostRows(p));
   if (!rows.ok()) return rows.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const Status queued = QueueGradV2(call, p, sink, *report);
