@@ -22,7 +22,7 @@ inline bool IsReadable(const TensorView& view) noexcept {
   const int64_t elements = view.shape.NumElements().value_or(-1);
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   const bool there = address != 0 && (address & (DTypeAlignment(view.dtype) - 1)) == 0;
-  return view.shape.valid() && (elements == 0 || (elements > 0 && there));
+  return elements == 0 || (elements > 0 && there);
 }
 
 // What to say of one that is not. `name`: whatever AppendText takes.

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "raggrad/core/operands.h"
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
@@ -46,11 +47,10 @@ class Counts {
     const auto elements = problem_.elements;  // copies, which what f writes cannot change
     const DType dtype = problem_.dtype;
     const Device device = problem_.device;
-    const uintptr_t misaligned = DTypeAlignment(dtype) - 1;
     for (int64_t i = begin; i < end; ++i) {
       const std::optional<RaggedView>& element = elements[static_cast<size_t>(i)];
       const TensorView* const values = element ? &element->values : nullptr;
-      int64_t count = values != nullptr ? OfUsual(*values, dtype, device, misaligned) : OfMissing(i);
+      int64_t count = values != nullptr ? OfUsual(*values, dtype, device) : OfMissing(i);
       if (count < 0) {
         const Result<int64_t> checked = CountValues(problem_, i, rows(i));
         if (!checked.ok()) return i;
@@ -71,10 +71,9 @@ class Counts {
 
  private:
   // These two return -1 if that takes a closer look.
-  static int64_t OfUsual(const TensorView& values, DType dtype, Device device, uintptr_t misaligned) noexcept {
-    const int64_t count = values.shape.NumElements().value_or(-1);
-    if (values.dtype != dtype || values.device != device || (values.data == nullptr && count != 0)) return -1;
-    return (reinterpret_cast<uintptr_t>(values.data) & misaligned) == 0 ? count : -1;
+  static int64_t OfUsual(const TensorView& values, DType dtype, Device device) noexcept {
+    if (values.dtype != dtype || values.device != device || !IsReadable(values)) return -1;
+    return *values.shape.NumElements();
   }
   int64_t OfMissing(int64_t i) const noexcept {
     const int64_t count = rows(i).value_or(-1);
