@@ -5,7 +5,6 @@
 // Describing the pieces takes the host longer than copying them takes the GPU. So it is shared by threads, each of
 // which describes runs of pieces without knowing where they begin in the result, right where the GPU will read them.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "raggrad/cuda/batched_copy.h"
