@@ -66,6 +66,10 @@ test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a 
 goldens: $(VENV_TF)/.tensorflow  ## record goldens/ anew from TensorFlow
 	$(VENV_TF)/bin/python tools/goldens/record.py
 
+.PHONY: ledger
+ledger: $(VENV)/.raggrad  ## write docs/ledger.md and the cases of goldens/ that belong to it
+	$(VENV)/bin/python tools/ledger/write.py
+
 .PHONY: lint
 lint: lint-format lint-python lint-tidy  ## clang-format, ruff and clang-tidy
 
