@@ -26,27 +26,19 @@ inline Result<Tensor> SegmentSqrtN(const TensorView& data, const TensorView& ind
   return SparseSegment(SegmentCombiner::kSqrtN, data, indices, segment_ids, ctx);
 }
 
-// rows: of the table, in [0, 2^31).
-inline Result<IndexedSlices> SegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
-                                         const TensorView& segment_ids, int32_t rows,
-                                         const Context& ctx = {}) noexcept {
-  Result<SparseSegmentGradV2Output> out =
-      SparseSegmentGradV2(combiner, grad, indices, segment_ids, TensorView::Scalar(rows), ctx);
-  if (!out.ok()) return out.status();
-  return IndexedSlices{std::move(out->output), std::move(out->sorted_unique_indices), rows};
-}
+// rows: of the table, in [0, 2^32].
 inline Result<IndexedSlices> SegmentSumGrad(const TensorView& grad, const TensorView& indices,
-                                            const TensorView& segment_ids, int32_t rows,
+                                            const TensorView& segment_ids, int64_t rows,
                                             const Context& ctx = {}) noexcept {
   return SegmentGrad(SegmentCombiner::kSum, grad, indices, segment_ids, rows, ctx);
 }
 inline Result<IndexedSlices> SegmentMeanGrad(const TensorView& grad, const TensorView& indices,
-                                             const TensorView& segment_ids, int32_t rows,
+                                             const TensorView& segment_ids, int64_t rows,
                                              const Context& ctx = {}) noexcept {
   return SegmentGrad(SegmentCombiner::kMean, grad, indices, segment_ids, rows, ctx);
 }
 inline Result<IndexedSlices> SegmentSqrtNGrad(const TensorView& grad, const TensorView& indices,
-                                              const TensorView& segment_ids, int32_t rows,
+                                              const TensorView& segment_ids, int64_t rows,
                                               const Context& ctx = {}) noexcept {
   return SegmentGrad(SegmentCombiner::kSqrtN, grad, indices, segment_ids, rows, ctx);
 }

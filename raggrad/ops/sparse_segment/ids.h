@@ -9,6 +9,15 @@
 
 namespace raggrad::sparse_segment {
 
+// How many rows a table can have: contributions name them in 32 bits.
+inline constexpr int64_t kMaxTableRows = int64_t{1} << 32;
+
+inline Status CheckTableRows(std::string_view op, std::string_view argument, int64_t rows) noexcept {
+  if (rows >= 0 && rows <= kMaxTableRows) return {};
+  return InvalidArgument(op, "the number of rows is out of range [", argument, ": expected 0 to ", kMaxTableRows,
+                         " rows, got ", rows, "]");
+}
+
 // value in [0, limit), for any limit >= 0.
 template <class Int>
 bool InRange(Int value, int64_t limit) noexcept {

@@ -9,6 +9,7 @@ namespace raggrad {
 namespace {
 
 using sparse_segment::CheckSameSize;
+using sparse_segment::CheckTableRows;
 using sparse_segment::CheckVector;
 using sparse_segment::CheckWithPlan;
 using sparse_segment::Problem;
@@ -17,12 +18,6 @@ using sparse_segment::UsingPlan;
 Status CheckRank(std::string_view op, std::string_view name, const TensorView& view) noexcept {
   if (view.rank() > 0) return {};
   return InvalidArgument(op, name, " must have rows [", name, ": expected at least rank 1, got a scalar]");
-}
-
-Status CheckRowCount(std::string_view op, std::string_view name, int64_t rows) noexcept {
-  if (rows >= 0 && rows <= INT32_MAX) return {};
-  return InvalidArgument(op, "the number of rows is out of range [", name, ": expected 0 to ", INT32_MAX, " rows, got ",
-                         rows, "]");
 }
 
 Status CheckValues(std::string_view op, std::string_view name, const TensorView& values,
@@ -34,20 +29,24 @@ Status CheckValues(std::string_view op, std::string_view name, const TensorView&
   return CheckVector(op, "indices", indices);
 }
 
+// That the elements of the dense array can be counted.
+Status CheckDenseSize(std::string_view op, int64_t rows, const TensorView& values) noexcept {
+  const Shape dense = Shape::WithDim0(rows, values.shape.tail());
+  if (!dense.valid()) return MakeError(Code::kResourceExhausted, op, ": no memory for a shape");
+  if (dense.NumElements()) return {};
+  return InvalidArgument(op, "Shape ", dense, " results in overflow when computing number of elements [rows]");
+}
+
 // Slices are the gradient of a sum in which every id is a segment of its own.
 Result<Problem> CheckSlices(std::string_view op, const IndexedSlicesView& slices) noexcept {
   const auto& [values, indices, rows] = slices;
   if (Status s = CheckValues(op, "values", values, indices); !s.ok()) return s;
-  if (Status s = CheckRowCount(op, "rows", rows); !s.ok()) return s;
+  if (Status s = CheckTableRows(op, "rows", rows); !s.ok()) return s;
   if (values.dim(0) != indices.dim(0)) {
     return InvalidArgument(op, "values and indices should have same size [values: expected ", indices.dim(0),
                            " rows as indices has elements, got shape ", values.shape, "]");
   }
-  const Shape dense = Shape::WithDim0(rows, values.shape.tail());
-  if (!dense.valid()) return MakeError(Code::kResourceExhausted, op, ": no memory for a shape");
-  if (!dense.NumElements()) {
-    return InvalidArgument(op, "Shape ", dense, " results in overflow when computing number of elements [rows]");
-  }
+  if (Status s = CheckDenseSize(op, rows, values); !s.ok()) return s;
   return Problem{.op = op,
                  .combiner = SegmentCombiner::kSum,
                  .grad = values,
@@ -163,8 +162,20 @@ Status Apply(const Result<Problem>& problem, const RowUpdate& update, const Muta
 // The number of rows of a table that has not been checked yet.
 Result<int64_t> RowsOf(std::string_view op, const MutableTensorView& table) noexcept {
   if (Status s = CheckRank(op, "table", table.view()); !s.ok()) return s;
-  if (Status s = CheckRowCount(op, "table", table.shape[0]); !s.ok()) return s;
+  if (Status s = CheckTableRows(op, "table", table.shape[0]); !s.ok()) return s;
   return table.shape[0];
+}
+
+constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return "SegmentSumGrad";
+    case SegmentCombiner::kMean:
+      return "SegmentMeanGrad";
+    case SegmentCombiner::kSqrtN:
+      return "SegmentSqrtNGrad";
+  }
+  return "SegmentGrad";
 }
 
 constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
@@ -180,6 +191,18 @@ constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
 }
 
 }  // namespace
+
+Result<IndexedSlices> SegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                                  const TensorView& segment_ids, int64_t rows, const Context& ctx) noexcept {
+  const std::string_view op = GradName(combiner);
+  const Result<Problem> problem = CheckGrad(op, combiner, grad, indices, segment_ids, rows);
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckTableRows(op, "rows", rows); !s.ok()) return s;
+  if (Status s = CheckDenseSize(op, rows, grad); !s.ok()) return s;
+  Result<SparseSegmentGradV2Output> out = sparse_segment::GradV2(*problem, ctx);
+  if (!out.ok()) return out.status();
+  return IndexedSlices{std::move(out->output), std::move(out->sorted_unique_indices), rows};
+}
 
 Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx) noexcept {
   const Result<Problem> problem = CheckSlices("ToDense", slices);

@@ -30,7 +30,7 @@ namespace raggrad {
 struct IndexedSlicesView {
   TensorView values;
   TensorView indices;
-  int64_t rows;  // of the dense array; in [0, 2^31)
+  int64_t rows;  // of the dense array; in [0, 2^32]
 };
 
 struct IndexedSlices {
@@ -40,6 +40,10 @@ struct IndexedSlices {
 
   IndexedSlicesView view() const noexcept { return {values.view(), indices.view(), rows}; }
 };
+
+// SparseSegment...GradV2 for tables of up to 2^32 rows: the same bits. `rows` is the number of rows of the table.
+Result<IndexedSlices> SegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                                  const TensorView& segment_ids, int64_t rows, const Context& ctx = {}) noexcept;
 
 // [rows, inner...]; +0 where there is no slice.
 Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;

@@ -45,6 +45,28 @@ TEST(IndexedSlices, RowsWithTheSameNumberAreAddedInOrder) {
       HoldsBits(ToDense(coalesced->view())->view(), Array<float>{{0, 0, 2, 3, 0, 0, 0, 0, 1, 13, 0, 0}, Shape{6, 2}}));
 }
 
+TEST(IndexedSlices, TablesOfUpTo2To32Rows) {
+  constexpr int64_t kRows = int64_t{1} << 32;
+  const Array<float> values{{1, 2, 30, 40}};
+  const Array<int64_t> indices{{kRows - 1, 7, kRows - 1, int64_t{1} << 31}};
+  const Array<int64_t> unique{{7, int64_t{1} << 31, kRows - 1}};
+  const auto coalesced = Coalesce({values, indices, kRows});
+  ASSERT_THAT(coalesced, IsOk());
+  EXPECT_TRUE(HoldsBits(coalesced->indices.view(), unique));
+  EXPECT_TRUE(HoldsBits(coalesced->values.view(), Array<float>{{2, 40, 31}}));
+  const auto grad = SegmentGrad(SegmentCombiner::kSum, values, indices, Array<int32_t>{{0, 1, 2, 3}}, kRows);
+  ASSERT_THAT(grad, IsOk());
+  EXPECT_EQ(grad->rows, kRows);
+  EXPECT_TRUE(HoldsBits(grad->indices.view(), unique));
+  EXPECT_TRUE(HoldsBits(grad->values.view(), Array<float>{{2, 40, 31}}));
+  for (const int64_t rows : {kRows + 1, int64_t{-1}}) {
+    EXPECT_THAT(Coalesce({values, indices, rows}), Invalid("[rows: expected 0 to 4294967296 rows, got "));
+    EXPECT_THAT(
+        SegmentGrad(SegmentCombiner::kSum, values, indices, Array<int32_t>{{0, 1, 2, 3}}, rows),
+        Invalid("SegmentSumGrad: the number of rows is out of range [rows: expected 0 to 4294967296 rows, got "));
+  }
+}
+
 TEST(IndexedSlices, NoSlices) {
   const IndexedSlicesView slices = {TensorView::Of<float>(nullptr, Shape{0, 2}),
                                     TensorView::Of<int32_t>(nullptr, Shape{0}), 2};
@@ -270,7 +292,7 @@ TEST(IndexedSlicesErrors, ShapesAndTypes) {
   EXPECT_THAT(Coalesce({Array<float>{{1}, Shape{}}, indices, 3}), Invalid("[values: expected at least rank 1"));
   EXPECT_THAT(Coalesce({Array<int32_t>{{1, 2}}, indices, 3}), Invalid("values has dtype int32"));
   EXPECT_THAT(Coalesce({values, Array<float>{{1, 2}}, 3}), Invalid("indices has dtype float32"));
-  EXPECT_THAT(Coalesce({values, indices, -1}), Invalid("[rows: expected 0 to 2147483647 rows, got -1]"));
+  EXPECT_THAT(Coalesce({values, indices, -1}), Invalid("[rows: expected 0 to 4294967296 rows, got -1]"));
   EXPECT_THAT(ToDense({values, indices, 1}), Invalid("Index 1 out of range [0, 1). [indices[1]]"));
   EXPECT_THAT(ToDense({TensorView::Of<float>(nullptr, Shape{0, int64_t{1} << 40}),
                        TensorView::Of<int32_t>(nullptr, Shape{0}), INT32_MAX}),

@@ -14,6 +14,7 @@ struct SegmentPlan::State {
   Device device;  // that the ids were on; all below is there too
   // As they came, for the forward and for CheckMadeFrom.
   Scratch<int32_t> indices;
+  Scratch<int64_t> wide_indices;  // instead of these, if they need more than 31 bits
   Scratch<int32_t> segment_ids;
   int64_t num_ids;
   bool ascending;
@@ -26,13 +27,14 @@ struct SegmentPlan::State {
 
   ~State() { uses.Delay(stream); }
 
-  TensorView indices_view() const noexcept { return View(indices); }
-  TensorView segment_ids_view() const noexcept { return View(segment_ids); }
+  bool wide() const noexcept { return index_dtype == DType::kInt64 && sizes.rows > INT32_MAX; }
+  TensorView indices_view() const noexcept {
+    return wide() ? View(wide_indices.data(), DType::kInt64) : View(indices.data(), DType::kInt32);
+  }
+  TensorView segment_ids_view() const noexcept { return View(segment_ids.data(), DType::kInt32); }
 
  private:
-  TensorView View(const Scratch<int32_t>& ids) const noexcept {
-    return {ids.data(), DType::kInt32, Shape{num_ids}, device};
-  }
+  TensorView View(const void* ids, DType dtype) const noexcept { return {ids, dtype, Shape{num_ids}, device}; }
 };
 
 namespace sparse_segment {

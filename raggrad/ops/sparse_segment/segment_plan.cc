@@ -19,6 +19,7 @@ using cpu::ForEachChunk;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
 using sparse_segment::CheckSameSize;
+using sparse_segment::CheckTableRows;
 using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
 using sparse_segment::MakePlan;
@@ -39,20 +40,32 @@ Status CheckIdOperands(std::string_view op, const TensorView& indices, const Ten
   return CheckSameSize(op, indices, segment_ids);
 }
 
-Status CheckSize(std::string_view name, int64_t size) noexcept {
-  if (size >= 0 && size <= INT32_MAX) return {};
-  return InvalidArgument(kOp, name, " is out of range [", name, ": expected 0 to ", INT32_MAX, ", got ", size, "]");
+Status CheckSizes(const SegmentPlan::Sizes& sizes, Device device) noexcept {
+  if (Status s = CheckTableRows(kOp, "rows", sizes.rows); !s.ok()) return s;
+  if (device != Device::kCpu && sizes.rows > INT32_MAX) {
+    return MakeError(Code::kUnimplemented, kOp, ": too many rows for a plan on a GPU [rows: expected 0 to ", INT32_MAX,
+                     ", got ", sizes.rows, "]");
+  }
+  if (sizes.segments >= 0 && sizes.segments <= INT32_MAX) return {};
+  return InvalidArgument(kOp, "the number of segments is out of range [segments: expected 0 to ", INT32_MAX, ", got ",
+                         sizes.segments, "]");
 }
 
 // Copies ids that are known to fit; whether they ascend.
-Result<bool> CopyIds(const TensorView& ids, Parallel& parallel, int32_t* out) noexcept {
+template <class Copy>
+Result<bool> CopyIds(const TensorView& ids, const Context& ctx, Scratch<Copy>& copies) noexcept {
+  Result<Scratch<Copy>> memory = Scratch<Copy>::Make(ctx, ids.dim(0));
+  if (!memory.ok()) return memory.status();
+  copies = *std::move(memory);
+  Copy* const out = copies.data();
+  Parallel& parallel = ctx.executor();
   return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<bool> {
     const Id* in = ids.As<Id>();
     std::atomic<bool> ascending = true;
     ForEachChunk(parallel, SplitEvenly(parallel, ids.dim(0), kGrain), [&](int64_t, int64_t begin, int64_t end) {
       bool sorted = true;
       for (int64_t i = begin; i < end; ++i) {
-        out[i] = static_cast<int32_t>(in[i]);
+        out[i] = static_cast<Copy>(in[i]);
         sorted &= i == 0 || in[i - 1] <= in[i];
       }
       if (!sorted) ascending.store(false, std::memory_order_relaxed);
@@ -63,16 +76,10 @@ Result<bool> CopyIds(const TensorView& ids, Parallel& parallel, int32_t* out) no
 
 Status KeepIds(const TensorView& indices, const TensorView& segment_ids, const Context& ctx,
                SegmentPlan::State& state) noexcept {
-  Result<Scratch<int32_t>> index_copy = Scratch<int32_t>::Make(ctx, state.num_ids);
-  if (!index_copy.ok()) return index_copy.status();
-  state.indices = *std::move(index_copy);
-  Result<Scratch<int32_t>> segment_copy = Scratch<int32_t>::Make(ctx, state.num_ids);
-  if (!segment_copy.ok()) return segment_copy.status();
-  state.segment_ids = *std::move(segment_copy);
-  if (const Result<bool> copied = CopyIds(indices, ctx.executor(), state.indices.data()); !copied.ok()) {
-    return copied.status();
-  }
-  const Result<bool> ascending = CopyIds(segment_ids, ctx.executor(), state.segment_ids.data());
+  const Result<bool> copied =
+      state.wide() ? CopyIds(indices, ctx, state.wide_indices) : CopyIds(indices, ctx, state.indices);
+  if (!copied.ok()) return copied.status();
+  const Result<bool> ascending = CopyIds(segment_ids, ctx, state.segment_ids);
   if (!ascending.ok()) return ascending.status();
   state.ascending = *ascending;
   return {};
@@ -100,19 +107,23 @@ Status FillOnCpu(const Problem& problem, const Context& ctx, SegmentPlan::State&
   return KeepIds(problem.indices, problem.segment_ids, ctx, state);
 }
 
-// The first position at which ids are not `expected`, or n.
-int64_t FirstDifference(const TensorView& ids, const int32_t* expected, Parallel& parallel) noexcept {
+// The first position at which ids are not the planned ones, or n.
+Result<int64_t> FirstDifference(const TensorView& ids, const TensorView& planned, Parallel& parallel) noexcept {
   const int64_t n = ids.dim(0);
   FirstError difference;
   const Status visited = Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Status {
-    const Id* got = ids.As<Id>();
-    ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
-      const int64_t found = std::mismatch(got + begin, got + end, expected + begin).first - got;
-      if (found < end) difference.Report(found);
+    return Visit(IndexTypes{}, planned.dtype, [&]<class Planned>() -> Status {
+      const Id* got = ids.As<Id>();
+      const Planned* expected = planned.As<Planned>();
+      ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
+        const int64_t found = std::mismatch(got + begin, got + end, expected + begin).first - got;
+        if (found < end) difference.Report(found);
+      });
+      return {};
     });
-    return {};
   });
-  return visited.ok() && difference.found() ? difference.position() : n;
+  if (!visited.ok()) return visited;
+  return difference.found() ? difference.position() : n;
 }
 
 Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexcept {
@@ -128,7 +139,7 @@ Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexc
 Status CheckSameIds(std::string_view name, const TensorView& ids, const TensorView& planned,
                     const Context& ctx) noexcept {
   const Result<int64_t> first = RunOnDevice<Kernels>(
-      kOp, ids.device, [&]() -> Result<int64_t> { return FirstDifference(ids, planned.As<int32_t>(), ctx.executor()); },
+      kOp, ids.device, [&] { return FirstDifference(ids, planned, ctx.executor()); },
       [&](const Kernels& kernels) { return kernels.first_difference(ids, planned.As<int32_t>(), ctx); });
   if (!first.ok()) return first.status();
   if (*first == ids.dim(0)) return {};
@@ -187,8 +198,7 @@ Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, con
 Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                       const Context& ctx) noexcept {
   if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
-  if (Status s = CheckSize("rows", sizes.rows); !s.ok()) return s;
-  if (Status s = CheckSize("segments", sizes.segments); !s.ok()) return s;
+  if (Status s = CheckSizes(sizes, indices.device); !s.ok()) return s;
   std::unique_ptr<State> state(new (std::nothrow) State{});
   if (state == nullptr) return MakeError(Code::kResourceExhausted, kOp, ": no memory");
   state->sizes = sizes;

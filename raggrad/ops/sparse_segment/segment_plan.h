@@ -11,8 +11,8 @@
 // waits for nothing. That may be on any stream, and the plan may go as soon as the call is queued; but it has to stay
 // as long as a CUDA graph that such a call was captured in.
 //
-// Memory: 20 bytes per id, 8 per unique index and 8 per segment, from the context's allocator, which must outlive the
-// plan. While it is made, 4 bytes per id more. On a GPU as much, or less.
+// Memory: 20 bytes per id (24 for int64 indices of 2^31 rows and more), 8 per unique index and 8 per segment, from the
+// context's allocator, which must outlive the plan. While it is made, 4 bytes per id more. On a GPU as much, or less.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ namespace raggrad {
 class SegmentPlan {
  public:
   struct Sizes {
-    int64_t rows;      // of the table; in [0, 2^31)
+    int64_t rows;      // of the table; in [0, 2^32], on a GPU in [0, 2^31)
     int64_t segments;  // in [0, 2^31)
   };
 

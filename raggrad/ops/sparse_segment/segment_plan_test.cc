@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "raggrad/ops/sparse_segment/test_ids.h"
@@ -164,7 +166,9 @@ TEST(SegmentPlan, BadIdsAreNamed) {
   EXPECT_THAT(make({0}, {7}, {5, 7}), Invalid("[segment_ids[0]: expected less than 7"));
   EXPECT_THAT(make({0}, {0}, {0, 1}), Invalid("Index 0 out of range [0, 0)"));
   EXPECT_THAT(make({0}, {0}, {1, 0}), Invalid("[segment_ids[0]"));
-  EXPECT_THAT(make({}, {}, {-1, 0}), Invalid("[rows: expected 0 to 2147483647, got -1]"));
+  EXPECT_THAT(make({}, {}, {-1, 0}), Invalid("[rows: expected 0 to 4294967296 rows, got -1]"));
+  EXPECT_THAT(make({}, {}, {(int64_t{1} << 32) + 1, 0}),
+              Invalid("[rows: expected 0 to 4294967296 rows, got 4294967297]"));
   EXPECT_THAT(make({}, {}, {0, int64_t{1} << 31}), Invalid("[segments: expected 0 to 2147483647, got 2147483648]"));
   EXPECT_THAT(SegmentPlan::Make(Array<float>{{0}}, Array<int32_t>{{0}}, {1, 1}), Invalid("indices has dtype float32"));
   EXPECT_THAT(SegmentPlan::Make(Array<int32_t>{{0}}, Array<int8_t>{{0}}, {1, 1}),
@@ -172,6 +176,38 @@ TEST(SegmentPlan, BadIdsAreNamed) {
   EXPECT_THAT(SegmentPlan::Make(Array<int32_t>{{0}, Shape{1, 1}}, Array<int32_t>{{0}}, {1, 1}), Invalid("a vector"));
   EXPECT_THAT(SegmentPlan::Make(TensorView::Of<int32_t>(nullptr, Shape{3}), Array<int32_t>{{0, 0, 0}}, {1, 1}),
               Invalid("a null pointer"));
+}
+
+// As many rows as 32 bits can name: only their numbers are anywhere, and they do not fit the copies of smaller plans.
+TEST(SegmentPlan, TablesOfUpTo2To32Rows) {
+  constexpr int64_t kRows = int64_t{1} << 32;
+  const Array<int64_t> indices{{kRows - 1, 7, kRows - 1, int64_t{1} << 31}};
+  const Array<int32_t> segment_ids{{0, 0, 1, 1}};
+  const Array<float> grad{{1, 2, 30, 40}, Shape{2, 2}};
+  const auto plan = SegmentPlan::Make(indices, segment_ids, {.rows = kRows, .segments = 2});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(plan->CheckMadeFrom(indices, segment_ids), IsOk());
+  const Array<int64_t> other{{kRows - 1, 7, -1, int64_t{1} << 31}};
+  EXPECT_THAT(plan->CheckMadeFrom(other, segment_ids), Invalid("[indices[2]: expected 4294967295, got -1]"));
+  const auto got = SparseSegmentGradV2(SegmentCombiner::kMean, grad, *plan);
+  ASSERT_THAT(got, IsOk());
+  EXPECT_TRUE(HoldsBits(got->output.view(), Array<float>{{0.5F, 1, 15, 20, 15.5F, 21}, Shape{3, 2}}));
+  EXPECT_TRUE(HoldsBits(got->sorted_unique_indices.view(), Array<int64_t>{{7, int64_t{1} << 31, kRows - 1}}));
+}
+
+// A table of one byte per row: the indices reach the forward whole. 2 GiB of zeros that are never touched.
+TEST(SegmentPlan, ForwardsOfTablesBeyond2To31Rows) {
+  constexpr int64_t kRows = (int64_t{1} << 31) + 2;
+  const std::unique_ptr<int8_t, decltype(&std::free)> table(static_cast<int8_t*>(std::calloc(kRows, 1)), &std::free);
+  if (table == nullptr) GTEST_SKIP() << "no 2 GiB of address space";
+  table.get()[kRows - 1] = 5;
+  const Array<int64_t> indices{{kRows - 1, 0}};
+  const Array<int32_t> segment_ids{{0, 0}};
+  const auto plan = SegmentPlan::Make(indices, segment_ids, {.rows = kRows, .segments = 1});
+  ASSERT_THAT(plan, IsOk());
+  const auto pooled = SparseSegment(SegmentCombiner::kSum, TensorView::Of(table.get(), Shape{kRows}), *plan);
+  ASSERT_THAT(pooled, IsOk());
+  EXPECT_TRUE(HoldsBits(pooled->view(), Array<int8_t>{{5}}));
 }
 
 TEST(SegmentPlan, OneForManyThreads) {
