@@ -35,7 +35,8 @@ MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/
   -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would be two thirds of clang-tidy's time; -Werror of two compilers has to do for them.
 TIDY_FILES := '^(?!.*(_test|_fuzz|_bench)\.cc?$$)'
-TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_lookup.py)
+TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py \
+  test_lookup.py test_indexed_slices.py test_recorded.py)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help

@@ -3,13 +3,15 @@
 #include <nanobind/stl/string_view.h>
 
 #include <cstring>
-#include <string>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "operators.h"
 #include "outputs.h"
 #include "runtime.h"
 #include "tables.h"
+#include "tensor.h"
 #include "views.h"
 
 namespace raggrad::python {
@@ -24,24 +26,20 @@ SegmentCombiner CombinerOf(std::string_view op, std::string_view name) {
   RaiseInvalid(op, ": no such combiner [combiner: expected \"sum\", \"mean\" or \"sqrtn\", got \"", name, "\"]");
 }
 
-// What a function of raggrad.ops is called.
-std::string OpName(std::string_view combiner, const char* ending) {
-  return "segment_" + std::string(combiner == "sqrtn" ? "sqrt_n" : combiner) + ending;
-}
-
 // Operands of one call, read in the order they are given.
 struct Reader {
   std::string_view op;
   KeepAlive keep = {};
+  std::vector<nb::object> changed = {};  // tables and states
 
   TensorView Values(std::string_view name, nb::handle object) {
     return ViewOf(object, {.op = op, .name = name, .integers = DType::kFloat32}, keep);
   }
-  TensorView Ids(std::string_view name, nb::handle object) {
-    return ViewOf(object, {.op = op, .name = name, .literal = DType::kInt32}, keep);
-  }
+  TensorView Ids(std::string_view name, nb::handle object) { return IdsOf(object, {.op = op, .name = name}, keep); }
   MutableTensorView Table(std::string_view name, nb::handle object) {
-    return TableOf(object, {.op = op, .name = name}, keep);
+    MutableTensorView table = TableOf(object, {.op = op, .name = name, .detached = true}, keep);
+    changed.push_back(nb::borrow(object));
+    return table;
   }
   IndexedSlicesView Slices(nb::handle values, nb::handle indices, int64_t rows) {
     return {Values("values", values), Ids("indices", indices), rows};
@@ -54,14 +52,28 @@ struct Reader {
     }
     return number;
   }
+  // Anything that Python takes for an index: int, NumPy's integers, 0-dimensional arrays of them.
   int64_t Integer(std::string_view name, nb::handle object) const {
-    int64_t number = 0;
-    if (!nb::try_cast(object, number)) {
+    const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+    if (!index.is_valid()) PyErr_Clear();
+    int overflow = 0;
+    const int64_t number = index.is_valid() ? PyLong_AsLongLongAndOverflow(index.ptr(), &overflow) : 0;
+    if (!index.is_valid() || overflow != 0) {
       RaiseInvalid(op, ": ", name, " is no whole number of 64 bits [", name, ": expected an int, got ",
                    nb::repr(object).c_str(), "]");
     }
     return number;
   }
+  int64_t Size(std::string_view name, nb::handle object, int64_t most) const {
+    const int64_t size = Integer(name, object);
+    if (size < 0 || size > most) {
+      RaiseInvalid(op, ": ", name, " is out of range [", name, ": expected 0 to ", most, ", got ", size, "]");
+    }
+    return size;
+  }
+  // Of a table: as many as contributions can name in 32 bits.
+  int64_t Rows(std::string_view name, nb::handle object) const { return Size(name, object, int64_t{1} << 32); }
+  int64_t Segments(std::string_view name, nb::handle object) const { return Size(name, object, INT32_MAX); }
 
   // What raggrad.optimizers hands over: a name, numbers, arrays.
   RowUpdate Update(const nb::tuple& parts) {
@@ -86,12 +98,19 @@ struct Reader {
 
 // RunOperator for functions that give back nothing but a Status.
 template <class F>
-void RunUpdate(bool fast, const F& call) {
+void RunCheck(bool fast, const F& call) {
   struct Done {};
   RunOperator(fast, [&](const Context& ctx) -> Result<Done> {
     if (Status s = call(ctx); !s.ok()) return s;
     return Done{};
   });
+}
+
+// The same for functions that change the tables of `read`, which their frameworks are told.
+template <class F>
+void RunUpdate(const Reader& read, bool fast, const F& call) {
+  RunCheck(fast, call);
+  for (const nb::object& table : read.changed) NoteChange(table);
 }
 
 void DefinePlan(nb::module_& module) {
@@ -104,9 +123,9 @@ than once: for the forward and the gradient, or for several tables. Functions of
 work, a third to a half of a gradient's time, and give the same bits. Threads can share a plan.
 
 Args:
-  indices: [n], int32 or int64, in [0, num_rows): which rows of the table.
-  segment_ids: [n], int32 or int64, in [0, num_segments): where they go. Forwards need them ascending.
-  num_rows: rows of the table.
+  indices: [n], integers in [0, num_rows): which rows of the table.
+  segment_ids: [n], integers in [0, num_segments): where they go. Forwards need them ascending.
+  num_rows: rows of the table; at most 2^32.
   num_segments: rows of the pooled result, and of its gradient.
 
 >>> import numpy as np
@@ -128,8 +147,8 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
             Reader read{"SegmentPlan"};
             const TensorView i = read.Ids("indices", indices);
             const TensorView s = read.Ids("segment_ids", segment_ids);
-            const SegmentPlan::Sizes sizes{read.Integer("num_rows", num_rows),
-                                           read.Integer("num_segments", num_segments)};
+            const SegmentPlan::Sizes sizes{read.Rows("num_rows", num_rows),
+                                           read.Segments("num_segments", num_segments)};
             new (self) SegmentPlan(
                 RunOperator(false, [&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
           },
@@ -144,10 +163,10 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
       .def(
           "check_made_from",
           [](const SegmentPlan& plan, nb::handle indices, nb::handle segment_ids) {
-            Reader read{"SegmentPlan"};
+            Reader read{"SegmentPlan.check_made_from"};
             const TensorView i = read.Ids("indices", indices);
             const TensorView s = read.Ids("segment_ids", segment_ids);
-            RunUpdate(false, [&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
+            RunCheck(false, [&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
           },
           "indices"_a.none(), "segment_ids"_a.none(),
           "Raises InvalidArgumentError, naming the first difference, if the plan was made from other ids.")
@@ -158,35 +177,74 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
 
   module.def(
       "segment_with_plan",
-      [](std::string_view combiner, nb::handle data, const SegmentPlan& plan) {
-        const std::string op = OpName(combiner, "");
+      [](std::string_view op, std::string_view combiner, nb::handle data, const SegmentPlan& plan) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("data", data);
         return MakeOutput(
             RunOperator(false, [&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }), data);
       },
-      "combiner"_a, "data"_a.none(), "plan"_a);
+      "op"_a, "combiner"_a, "data"_a.none(), "plan"_a);
   module.def(
       "segment_grad_with_plan",
-      [](std::string_view combiner, nb::handle grad, const SegmentPlan& plan, bool fast) {
-        const std::string op = OpName(combiner, "_grad");
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, bool fast) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("grad", grad);
         SparseSegmentGradV2Output out =
             RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
-      "combiner"_a, "grad"_a.none(), "plan"_a, "fast"_a);
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "fast"_a);
+}
+
+// The segment functions of raggrad.ops, which take more types of ids and more rows than TensorFlow's operators.
+void DefineSegments(nb::module_& module) {
+  module.def(
+      "segment",
+      [](std::string_view op, std::string_view name, std::string_view combiner, nb::handle data, nb::handle indices,
+         nb::handle segment_ids, nb::handle num_segments) {
+        Reader read{op};
+        const SegmentCombiner combine = CombinerOf(op, combiner);
+        const DType integers = combine == SegmentCombiner::kSum ? DType::kInt32 : DType::kFloat32;
+        const TensorView d = ViewOf(data, {.op = op, .name = name, .integers = integers}, read.keep);
+        const TensorView i = read.Ids("indices", indices);
+        const TensorView s = read.Ids("segment_ids", segment_ids);
+        std::optional<int64_t> count;
+        if (!num_segments.is_none()) count = read.Segments("num_segments", num_segments);
+        return MakeOutput(RunOperator(false,
+                                      [&](const Context& ctx) {
+                                        return count ? SparseSegmentWithNumSegments(combine, d, i, s,
+                                                                                    TensorView::Scalar(*count), ctx)
+                                                     : SparseSegment(combine, d, i, s, ctx);
+                                      }),
+                          data);
+      },
+      "op"_a, "name"_a, "combiner"_a, "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
+      "num_segments"_a.none());
+  module.def(
+      "segment_grad",
+      [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
+         nb::handle num_rows, bool fast) {
+        Reader read{op};
+        const SegmentCombiner combine = CombinerOf(op, combiner);
+        const TensorView g = read.Values("grad", grad);
+        const TensorView i = read.Ids("indices", indices);
+        const TensorView s = read.Ids("segment_ids", segment_ids);
+        const int64_t rows = read.Rows("num_rows", num_rows);
+        IndexedSlices out =
+            RunOperator(fast, [&](const Context& ctx) { return SegmentGrad(combine, g, i, s, rows, ctx); });
+        return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
+      },
+      "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(), "fast"_a);
 }
 
 void DefineSlices(nb::module_& module) {
   module.def(
       "to_dense",
       [](nb::handle values, nb::handle indices, int64_t rows) {
-        Reader read{"IndexedSlices"};
+        Reader read{"IndexedSlices.to_dense"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         return MakeOutput(RunOperator(false, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
       },
@@ -194,7 +252,7 @@ void DefineSlices(nb::module_& module) {
   module.def(
       "coalesce",
       [](nb::handle values, nb::handle indices, int64_t rows) {
-        Reader read{"IndexedSlices"};
+        Reader read{"IndexedSlices.coalesce"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         IndexedSlices out = RunOperator(false, [&](const Context& ctx) { return Coalesce(slices, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
@@ -207,7 +265,7 @@ void DefineSlices(nb::module_& module) {
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(false, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+        RunUpdate(read, false, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none());
 }
@@ -215,46 +273,56 @@ void DefineSlices(nb::module_& module) {
 void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply",
-      [](std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
+      [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
          const nb::tuple& update, nb::handle table, bool fast) {
-        const std::string op = OpName(combiner, "_grad_apply_");
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(fast, [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
+        RunUpdate(read, fast,
+                  [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
       },
-      "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
+      "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
       "fast"_a);
   module.def(
       "segment_grad_apply_with_plan",
-      [](std::string_view combiner, nb::handle grad, const SegmentPlan& plan, const nb::tuple& update, nb::handle table,
-         bool fast) {
-        const std::string op = OpName(combiner, "_grad_apply_");
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
+         const nb::tuple& update, nb::handle table, bool fast) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(read.op, combiner);
+        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(fast, [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
+        RunUpdate(read, fast,
+                  [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
       },
-      "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "fast"_a);
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "fast"_a);
 }
 
 }  // namespace
 
 void DefineIndexedSlices(nb::module_& module) {
   DefinePlan(module);
+  DefineSegments(module);
   DefineSlices(module);
   DefineFused(module);
+  module.def(
+      "ids_of",
+      [](nb::handle ids, std::string_view op, std::string_view name) {
+        PyTensor tensor;
+        tensor.writable = false;
+        tensor.view = IdsOf(ids, {.op = op, .name = name}, tensor.keep);
+        return tensor;
+      },
+      "ids"_a.none(), "op"_a, "name"_a, "Ids of any integer type as a Tensor of int32 or int64.");
   module.def(
       "in_kind_of",
       [](nb::handle array, nb::handle like) {
         KeepAlive keep;
-        const TensorView view = ViewOf(array, {.op = "in_kind_of", .name = "array"}, keep);
+        const TensorView view = ViewOf(array, {.op = "in_kind_of", .name = "array", .detached = true}, keep);
         return MakeOutput(RunOperator(false,
                                       [&](const Context& ctx) -> Result<Tensor> {
                                         Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);

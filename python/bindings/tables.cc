@@ -44,4 +44,10 @@ MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive
   return {const_cast<void*>(view.data), view.dtype, std::move(view.shape), view.device};
 }
 
+void NoteChange(nb::handle table) {
+  if (KindOf(table) != Kind::kTorch || nb::cast<bool>(table.attr("is_inference")())) return;  // those are not counted
+  static PyObject* increment_version = nullptr;
+  ImportOnce(increment_version, "torch.autograd.graph", "increment_version")(table);
+}
+
 }  // namespace raggrad::python

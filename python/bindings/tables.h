@@ -9,4 +9,8 @@ namespace raggrad::python {
 // copy would be changed in its stead.
 MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
+// Says that a table was changed to the framework whose array it is. torch counts changes, so that a graph which has to
+// read the table as it was before refuses to run backwards.
+void NoteChange(nb::handle table);
+
 }  // namespace raggrad::python

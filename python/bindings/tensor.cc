@@ -30,7 +30,9 @@ bool IsWritable(nb::handle data, const TensorView& view) {
 
 PyTensor Show(nb::handle data, const Argument& argument) {
   PyTensor tensor;
-  tensor.view = ViewOf(data, argument, tensor.keep);
+  Argument shown = argument;
+  shown.detached = true;  // a Tensor is no array of that framework any more
+  tensor.view = ViewOf(data, shown, tensor.keep);
   tensor.writable = IsWritable(data, tensor.view);
   return tensor;
 }

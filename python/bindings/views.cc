@@ -1,5 +1,6 @@
 #include "views.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -119,10 +120,21 @@ nb::object NumpyFrom(nb::handle object) {
   return array;
 }
 
+// Frameworks record what is done with some of their arrays, to run it backwards. They do not see what is done here: who
+// waits for a gradient is told, once per argument, that none will come.
+void WarnIfRecorded(nb::handle object, Kind kind, const Argument& argument) {
+  if (argument.detached || (kind != Kind::kTorch && kind != Kind::kTensorFlow)) return;
+  if (kind == Kind::kTorch && !nb::cast<bool>(object.attr("requires_grad"))) return;
+  static PyObject* warn = nullptr;
+  const std::string op(argument.op);
+  ImportOnce(warn, "raggrad._recorded", "warn_if_recorded")(object, op.c_str(), argument.Name().c_str());
+}
+
 TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& keep) {
   if (PyArray_IsScalar(object.ptr(), Generic)) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
   if (IsLiteral(object)) return ViewOfLiteral(object, argument, keep);
   const Kind kind = KindOf(object);
+  WarnIfRecorded(object, kind, argument);
   if (kind == Kind::kTensorFlow) return ViewOfTensorFlow(object, argument, keep);
   if (nb::hasattr(object, "__dlpack__")) return ViewOfDlpack(object, kind, argument, keep);
   if (nb::hasattr(object, "__array__")) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
@@ -133,13 +145,65 @@ TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& k
 }
 
 Kind FindKind(nb::handle type) {
-  const nb::object module = nb::getattr(type, "__module__", nb::none());
-  const std::string name = nb::isinstance<nb::str>(module) ? nb::borrow<nb::str>(module).c_str() : "";
-  const std::string package = name.substr(0, name.find('.'));
-  if (package == "torch") return Kind::kTorch;
-  if (package == "jax" || package == "jaxlib") return Kind::kJax;
-  if (package == "tensorflow") return Kind::kTensorFlow;
+  for (const nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__"))) {  // a user's classes, too
+    const nb::object module = nb::getattr(base, "__module__", nb::none());
+    const std::string name = nb::isinstance<nb::str>(module) ? nb::borrow<nb::str>(module).c_str() : "";
+    const std::string package = name.substr(0, name.find('.'));
+    if (package == "torch") return Kind::kTorch;
+    if (package == "jax" || package == "jaxlib") return Kind::kJax;
+    if (package == "tensorflow") return Kind::kTensorFlow;
+  }
   return nb::hasattr(type, "__array_namespace__") ? Kind::kArrayApi : Kind::kNumpy;
+}
+
+// The kinds of the types that came last. It keeps none of them alive: another type may get the address of one that is
+// gone, which the weak reference tells. The GIL guards it.
+class KnownKinds {
+ public:
+  Kind Of(nb::handle type) {
+    for (const Entry& entry : entries_) {
+      if (entry.type == type.ptr() && entry.reference().is(type)) return entry.kind;
+    }
+    const Kind kind = FindKind(type);
+    static PyObject* weak_reference = nullptr;
+    entries_[next_] = {type.ptr(), nb::borrow(ImportOnce(weak_reference, "weakref", "ref")(type)), kind};
+    next_ = (next_ + 1) % kEntries;
+    return kind;
+  }
+
+ private:
+  static constexpr size_t kEntries = 16;  // more than a program has kinds of arrays
+  struct Entry {
+    PyObject* type = nullptr;
+    nb::object reference = {};
+    Kind kind = Kind::kNumpy;
+  };
+  Entry entries_[kEntries];
+  size_t next_ = 0;
+};
+
+size_t CountOf(const TensorView& view) { return static_cast<size_t>(view.shape.NumElements().value_or(0)); }
+
+template <class To, class From>
+TensorView Converted(const TensorView& view, KeepAlive& keep) {
+  const size_t count = CountOf(view);
+  auto* const copy = reinterpret_cast<To*>(keep.AddBytes(count * sizeof(To)));
+  std::transform(view.As<From>(), view.As<From>() + count, copy, [](From id) { return static_cast<To>(id); });
+  return {copy, kDTypeOf<To>, view.shape, view.device};
+}
+
+bool FitInt32(const TensorView& ids) {
+  const int64_t* const first = ids.As<int64_t>();
+  return std::all_of(first, first + CountOf(ids), [](int64_t id) { return id == static_cast<int32_t>(id); });
+}
+
+void CheckFitInt64(const TensorView& ids, const Argument& argument) {
+  const uint64_t* const first = ids.As<uint64_t>();
+  const uint64_t* const end = first + CountOf(ids);
+  const uint64_t* const bad = std::find_if(first, end, [](uint64_t id) { return id > INT64_MAX; });
+  if (bad == end) return;
+  RaiseInvalid(argument.op, ": ", argument.Name(), ": an id does not fit int64 [position ", bad - first,
+               ": expected at most ", INT64_MAX, ", got ", *bad, "]");
 }
 
 }  // namespace
@@ -162,15 +226,8 @@ std::string Argument::Name() const {
 Kind KindOf(nb::handle object) {
   if (PyArray_Check(object.ptr()) || PyArray_IsScalar(object.ptr(), Generic)) return Kind::kNumpy;
   if (AsTensor(object) != nullptr) return Kind::kTensor;
-  // A handful of types, each kept alive by its entry. The GIL guards them.
-  static auto* const known = new std::vector<std::pair<nb::object, Kind>>;
-  const nb::handle type(Py_TYPE(object.ptr()));
-  for (const auto& [seen, kind] : *known) {
-    if (seen.is(type)) return kind;
-  }
-  const Kind kind = FindKind(type);
-  known->emplace_back(nb::borrow(type), kind);
-  return kind;
+  static auto* const known = new KnownKinds;
+  return known->Of(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
 }
 
 TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep) {
@@ -201,6 +258,32 @@ TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep) 
   return view;
 } catch (const std::bad_alloc&) {
   Raise(MakeError(Code::kResourceExhausted, argument.op, ": no memory for a copy of ", argument.Name()));
+}
+
+TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep) {
+  const bool literal = IsLiteral(object);
+  Argument ids = argument;
+  if (literal) ids.literal = DType::kInt64;
+  const TensorView view = ViewOf(object, ids, keep);
+  switch (view.dtype) {
+    case DType::kInt8:
+      return Converted<int32_t, int8_t>(view, keep);
+    case DType::kInt16:
+      return Converted<int32_t, int16_t>(view, keep);
+    case DType::kUInt8:
+      return Converted<int32_t, uint8_t>(view, keep);
+    case DType::kUInt16:
+      return Converted<int32_t, uint16_t>(view, keep);
+    case DType::kUInt32:
+      return Converted<int64_t, uint32_t>(view, keep);
+    case DType::kUInt64:
+      CheckFitInt64(view, argument);
+      return Converted<int64_t, uint64_t>(view, keep);
+    case DType::kInt64:
+      return literal && FitInt32(view) ? Converted<int32_t, int64_t>(view, keep) : view;
+    default:
+      return view;
+  }
 }
 
 }  // namespace raggrad::python

@@ -29,6 +29,7 @@ struct Argument {
   DType integers = DType::kInt32;   // and then what integers become
   std::string_view attribute = {};  // the attribute that states the dtype
   DType stated = DType::kInvalid;   // what it states; unset: it was not given
+  bool detached = false;            // that its framework may want a gradient is no matter
   int64_t element = -1;             // which element of a variant array
   int64_t level = -1;               // which of its splits, or which item of a list
 
@@ -77,5 +78,9 @@ TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& kee
 
 // The view of an argument. Raises if the object is no tensor or its dtype contradicts the attribute.
 TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep);
+
+// The view of ids. Operators have them in int32 and int64; smaller integers are copied into int32, uint32 and uint64
+// into int64, literals into what they fit. Raises for a number of more than 63 bits.
+TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
 }  // namespace raggrad::python

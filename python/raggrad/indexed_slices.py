@@ -6,10 +6,16 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from . import _core, optimizers
+from ._named import named
 from .errors import InvalidArgumentError
+from .ragged.arrays import needed, numpy_of
 
 __all__ = ["IndexedSlices"]
+
+_MAX_ROWS = 2**32
 
 
 class IndexedSlices:
@@ -20,8 +26,10 @@ class IndexedSlices:
 
     Args:
       values: [n, ...], half, bfloat16, float32 or float64.
-      indices: [n], int32 or int64, in [0, dense_shape[0]).
-      dense_shape: of the dense array: the number of rows, then the shape of a row.
+      indices: [n], integers in [0, dense_shape[0]).
+      dense_shape: of the dense array: the number of rows, at most 2^32, then the shape of a row.
+
+    Lists become NumPy arrays; arrays are kept as they are.
 
     >>> import numpy as np
     >>> from raggrad import IndexedSlices
@@ -30,53 +38,158 @@ class IndexedSlices:
     IndexedSlices(3 rows of a float32 [5, 2] at [4, 0, 4])
     >>> slices.coalesce().values.tolist()
     [[10.0, 20.0], [4.0, 6.0]]
-    >>> slices.to_dense().tolist()
-    [[10.0, 20.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [4.0, 6.0]]
+    >>> (slices * 2 + slices).to_dense().tolist()
+    [[30.0, 60.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [12.0, 18.0]]
     """
 
     __slots__ = ("dense_shape", "indices", "values")
+    __array_ufunc__ = None  # np.float32(2) * slices is for __rmul__
+
+    values: Any
+    indices: Any
+    dense_shape: tuple[int, ...]
 
     def __init__(self, values: Any, indices: Any, dense_shape: Sequence[int]) -> None:
-        self.values = values
-        self.indices = indices
+        op = "IndexedSlices"
+        self.values = values if hasattr(values, "shape") else numpy_of(values, op, "values", "float32")
+        self.indices = indices if hasattr(indices, "shape") else _core.ids_of(indices, op, "indices").numpy()
         try:
             self.dense_shape = tuple(operator.index(d) for d in dense_shape)
         except TypeError:
             raise InvalidArgumentError(
-                f"IndexedSlices: dense_shape is no shape [dense_shape: expected whole numbers, got {dense_shape!r}]"
+                f"{op}: dense_shape is no shape [dense_shape: expected whole numbers, got {dense_shape!r}]"
             ) from None
-        row_shape = tuple(getattr(values, "shape", ("?", *self.dense_shape[1:])))[1:]
-        if not self.dense_shape or row_shape != self.dense_shape[1:]:
+        shape, ids = tuple(self.values.shape), tuple(self.indices.shape)
+        if len(ids) != 1 or shape[:1] != ids:
             raise InvalidArgumentError(
-                f"IndexedSlices: values and dense_shape do not agree [dense_shape: expected "
-                f"({', '.join(['rows', *map(str, row_shape)])}), got {self.dense_shape}]"
+                f"{op}: every row needs a number [indices: expected a vector of {shape[0] if shape else 'some'} for "
+                f"values of shape {shape}, got shape {ids}]"
+            )
+        if not self.dense_shape or shape[1:] != self.dense_shape[1:]:
+            raise InvalidArgumentError(
+                f"{op}: values and dense_shape do not agree [dense_shape: expected "
+                f"({', '.join(['rows', *map(str, shape[1:])])}), got {self.dense_shape}]"
+            )
+        if not 0 <= self.dense_shape[0] <= _MAX_ROWS:
+            raise InvalidArgumentError(
+                f"{op}: the number of rows is out of range [dense_shape[0]: expected 0 to {_MAX_ROWS}, "
+                f"got {self.dense_shape[0]}]"
             )
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the dense array."""
+        return self.dense_shape
+
+    @property
+    def dtype(self) -> Any:
+        """That of the values."""
+        return self.values.dtype
+
+    @named()
     def coalesce(self) -> IndexedSlices:
         """The same array with every row number once, ascending."""
         values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0])
         return IndexedSlices(values, indices, self.dense_shape)
 
+    @named()
     def to_dense(self) -> Any:
         """The dense array."""
         return _core.to_dense(self.values, self.indices, self.dense_shape[0])
 
+    @named(grad="values")
     def apply_(self, table: Any, optimizer: optimizers.Optimizer) -> None:
         """One optimizer step on the rows of `table` that the slices name; the table changes in place.
 
-        The table has dense_shape. It may be half, bfloat16 or float32 for slices of any of these.
+        The table has dense_shape. It may be half, bfloat16 or float32 for slices of any of these. torch is told of the
+        change: a graph that read the table before refuses to run backwards.
         """
-        _core.apply_rows(self.values, self.indices, self.dense_shape[0], optimizers.begin(optimizer), table)
+        update = optimizers.begin("IndexedSlices.apply_", optimizer)
+        _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table)
         optimizers.end(optimizer)
 
+    def __add__(self, other: Any) -> IndexedSlices:
+        """The slices of both, these first; a copy. Rows with the same number are added when they are asked for."""
+        if not isinstance(other, IndexedSlices):
+            return NotImplemented
+        op = "IndexedSlices.__add__"
+        mine, others = (numpy_of(slices.values, op, "values") for slices in (self, other))
+        for what, expected, got in [
+            ("dense_shape", self.dense_shape, other.dense_shape),
+            ("values", mine.dtype, others.dtype),
+        ]:
+            if expected != got:
+                raise InvalidArgumentError(f"{op}: different arrays [{what}: expected {expected}, got {got}]")
+        indices = [_core.ids_of(slices.indices, op, "indices").numpy() for slices in (self, other)]
+        return self._with(np.concatenate([mine, others]), np.concatenate(indices))
+
+    def __mul__(self, factor: Any) -> IndexedSlices:
+        """All values times a number, rounded to their type; a copy."""
+        try:
+            number = float(factor) if hasattr(factor, "__float__") else None
+        except TypeError:  # an array
+            number = None
+        if number is None:
+            return NotImplemented
+        values = numpy_of(self.values, "IndexedSlices.__mul__", "values")
+        return self._with((values * values.dtype.type(number)).astype(values.dtype, copy=False), self.indices)
+
+    __rmul__ = __mul__
+
+    def _with(self, values: np.ndarray, indices: Any) -> IndexedSlices:
+        """Of the kind that this one's values have."""
+        if isinstance(indices, np.ndarray):
+            indices = _core.in_kind_of(indices, self.values)
+        return IndexedSlices(_core.in_kind_of(values, self.values), indices, self.dense_shape)
+
+    def to_torch(self) -> Any:
+        """A torch.sparse_coo_tensor of one sparse dimension, as torch's optimizers take it; values are shared."""
+        torch = needed("torch", "IndexedSlices.to_torch")
+        values, indices = (_in_torch(torch, array) for array in (self.values, self._ids("to_torch")))
+        return torch.sparse_coo_tensor(indices.reshape(1, -1).to(torch.int64), values, self.dense_shape)
+
+    def to_tf(self) -> Any:
+        """A tf.IndexedSlices, as Keras' optimizers take it."""
+        tf = needed("tensorflow", "IndexedSlices.to_tf")
+        values, indices = (
+            array if isinstance(array, tf.Tensor) else tf.constant(numpy_of(array, "IndexedSlices.to_tf", "values"))
+            for array in (self.values, self._ids("to_tf"))
+        )
+        return tf.IndexedSlices(values, indices, tf.constant(self.dense_shape, tf.int64))
+
+    def to_scipy(self) -> Any:
+        """A scipy.sparse.coo_array with all columns of each slice. Needs a matrix; SciPy has no half and bfloat16."""
+        op = "IndexedSlices.to_scipy"
+        sparse = needed("scipy.sparse", op)
+        values = numpy_of(self.values, op, "values")
+        if values.ndim != 2 or values.dtype not in (np.float32, np.float64):
+            raise InvalidArgumentError(
+                f"{op}: SciPy has matrices of float32 and float64 [values: expected rank 2, "
+                f"got {values.dtype} of shape {values.shape}]"
+            )
+        count, width = values.shape
+        rows = np.repeat(_core.ids_of(self.indices, op, "indices").numpy(), width)
+        columns = np.tile(np.arange(width, dtype=rows.dtype), count)
+        return sparse.coo_array((values.reshape(-1), (rows, columns)), shape=self.dense_shape)
+
+    def _ids(self, name: str) -> Any:
+        """The indices as they are, if their type is one that every framework has."""
+        if str(self.indices.dtype).rpartition(".")[2] in ("int32", "int64"):
+            return self.indices
+        return _core.ids_of(self.indices, f"IndexedSlices.{name}", "indices").numpy()
+
     def __len__(self) -> int:
-        return len(self.indices)
+        return int(self.indices.shape[0])
 
     def __repr__(self) -> str:
-        numbers = [int(i) for i in self.indices[:8]]
+        numbers = numpy_of(self.indices, "IndexedSlices", "indices")[:8].tolist()
         more = ", ..." if len(self) > len(numbers) else ""
-        dtype = str(getattr(self.values, "dtype", "float32")).rpartition(".")[2]
+        dtype = getattr(self.dtype, "name", str(self.dtype)).rpartition(".")[2]
         return (
             f"IndexedSlices({len(self)} rows of a {dtype} {list(self.dense_shape)} at "
             f"[{', '.join(map(str, numbers))}{more}])"
         )
+
+
+def _in_torch(torch: Any, array: Any) -> Any:
+    return array if isinstance(array, torch.Tensor) else torch.from_dlpack(_core.Tensor(array))

@@ -21,6 +21,7 @@ States are arrays like the table, in float32 (float64 for a float64 table), and 
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -84,14 +85,16 @@ class Adam:
 Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007  (also at run time, in Python 3.10)
 
 
-def begin(optimizer: Optimizer) -> tuple[Any, ...]:
+def begin(op: str, optimizer: Optimizer) -> tuple[Any, ...]:
     """What _core takes for one step."""
     if not isinstance(optimizer, (SGD, Adagrad, Adam)):
-        raise TypeError(f"expected raggrad.optimizers.SGD, Adagrad or Adam, got {type(optimizer).__name__}")
+        raise TypeError(
+            f"{op}: optimizer: expected raggrad.optimizers.SGD, Adagrad or Adam, got {type(optimizer).__name__}"
+        )
     return optimizer._begin()
 
 
 def end(optimizer: Optimizer) -> None:
     """The step was made."""
     if isinstance(optimizer, Adam):
-        optimizer.step += 1
+        optimizer.step = operator.index(optimizer.step) + 1

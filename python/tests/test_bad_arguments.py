@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from functools import partial
 from types import SimpleNamespace
@@ -61,13 +62,14 @@ lookup, lookup_grad, safe_lookup = (
     ops.safe_embedding_lookup_sparse,
 )
 PLAN = SegmentPlan([0], [0], 6, 1)
+apply_sum = partial(ops.segment_sum_grad_apply_, optimizer=SGD(0.1))
 SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
 
 
 @pytest.mark.parametrize(
     ("function", "arguments", "text"),
     [
-        (lookup, (TABLE, IDS, [[1.0], [2.0, 3.0]]), "weights: the list is no rectangular array"),
+        (lookup, (TABLE, IDS, [[1.0], [2.0, 3.0]]), r"weights.nested_splits\[0\]: expected shape \(2,\), .* \(3,\)"),
         (lookup, (TABLE, IDS, "ab"), "weights: expected float32, got text or bytes"),
         (lookup, (TABLE, IDS, np.array([1, 2])), "weights: expected half.* got int64"),
         (lookup, (TABLE.astype(int), IDS), "params: expected half.* got int64"),
@@ -109,6 +111,35 @@ SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
         (partial(ops.segment_sqrt_n, plan=PLAN), ([[1.0], None],), "data: the list is no rectangular array"),
         (partial(ops.segment_sqrt_n_grad, plan=PLAN), ("a",), "grad: expected|grad has dtype string"),
         (partial(ops.segment_sum, plan=PLAN), (TABLE, None, None, "a"), "num_segments: expected 1, got a"),
+        (SegmentPlan, ([9], [0], 6, 1), r"Index 9 out of range \[0, 6\)"),
+        (SegmentPlan, ([0], [0], -1, 1), "num_rows: expected 0 to 4294967296, got -1"),
+        (PLAN.check_made_from, ("a", [0]), "indices: expected int64, got text"),
+        (ops.segment_sum, (TABLE, [0], [0], 1.5), "num_segments: expected an int, got 1.5"),
+        (ops.segment_sum, (TABLE, [0], [0], -1), "num_segments: expected 0 to 2147483647, got -1"),
+        (ops.segment_sum, (TABLE, [9], [0]), r"indices\[0\] == 9 out of range"),
+        (ops.segment_sum, (TABLE, [0], [0, 1]), "segment_ids: expected 1 elements"),
+        (partial(ops.segment_sum, plan=PLAN), (TABLE, [1], [0]), r"indices\[0\]: expected 0, got 1"),
+        (partial(ops.segment_sum, plan=PLAN), (TABLE[:3],), "data: expected 6 rows"),
+        (ops.segment_mean, (TABLE.astype(int), [0], [0]), "data.*half, bfloat16, float32, float64.*int64"),
+        (ops.segment_mean_grad, (TABLE, [0], [0], "6"), "num_rows: expected an int, got '6'"),
+        (ops.segment_mean_grad, (TABLE, [0], [0], -1), "num_rows: expected 0 to 4294967296, got -1"),
+        (ops.segment_mean_grad, (TABLE, [7], [0], 6), r"Index 7 out of range \[0, 6\). \[indices\[0\]\]"),
+        (ops.segment_mean_grad, (TABLE[0, 0], [0], [0], 6), "grad: expected at least rank 1"),
+        (apply_sum, (TABLE.copy(), TABLE[:1], [9], [0]), "Index 9 out of range"),
+        (apply_sum, (TABLE.copy(), TABLE[:1, :1], [0], [0]), r"table: expected \[6,1\], got \[6,2\]"),
+        (IndexedSlices(TABLE[:1], [9], (6, 2)).to_dense, (), "Index 9 out of range"),
+        (IndexedSlices(TABLE[:1], [9], (6, 2)).coalesce, (), "Index 9 out of range"),
+        (IndexedSlices(TABLE[:1], [9], (6, 2)).apply_, (TABLE.copy(), SGD(0.1)), "Index 9 out of range"),
+        (SLICES.apply_, (TABLE, SGD(0.1)), "table: expected memory of its own, got some of that of values"),
+        (ops.fill_empty_rows, ([[0]], [1.0], [[1]], 0.0), "dense_shape"),
+        (ops.fill_empty_rows, ([[0]], [{}], [1], 0.0), "values: expected numbers or bytes, got dict"),
+        (ops.fill_empty_rows_grad, ([5], [1.0]), "Elements in reverse index"),
+        (ops.ragged_fill_empty_rows, ([5], [1.0], 1, 0.0), "value_rowids"),
+        (ops.slice, ([[0]], [1.0], [1], [0, 0], [1]), "start"),
+        (ops.slice_grad, ([{}], [[0]], [0], [[0]]), "grad: expected numbers or bytes, got dict"),
+        (ops.unstack, (Ragged([[0, 5]], [1.0]),), "ragged.nested_splits"),
+        (ops.unstack_grad, ([5], Ragged([[0, 1]], [1.0])), r"grad\[0\]"),
+        (ops.stack, ([Ragged([[0, 1]], [1.0]), Ragged([], [1.0])],), r"rows\[1\]"),
         (IndexedSlices, (TABLE, [0], None), "dense_shape: expected whole numbers, got None"),
         (IndexedSlices, (TABLE, [0], (6.0, 2)), r"dense_shape: expected whole numbers, got \(6.0, 2\)"),
     ],
@@ -117,6 +148,36 @@ def test_bad_arguments(function: Any, arguments: tuple[Any, ...], text: str) -> 
     name = getattr(function, "func", function).__qualname__
     with pytest.raises(InvalidArgumentError, match=f"^{name}: .*{text}"):
         function(*arguments)
+
+
+def test_optimizers_of_another_kind() -> None:
+    with pytest.raises(TypeError, match=r"^IndexedSlices\.apply_: optimizer: expected raggrad\.optimizers\..* float"):
+        SLICES.apply_(TABLE.copy(), 0.1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^segment_sum_grad_apply_: optimizer: expected raggrad\.optimizers\.SGD"):
+        ops.segment_sum_grad_apply_(TABLE.copy(), TABLE[:1], [0], [0], optimizer=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("six", [6, np.int64(6), np.int32(6), np.uint8(6), np.uint64(6), np.array(6)], ids=repr)
+def test_sizes_are_whatever_python_takes_for_an_index(six: Any) -> None:
+    grad = ops.segment_sum_grad(TABLE[:1], [5], [0], num_rows=six)
+    assert grad.dense_shape == (6, 2)
+    assert ops.segment_mean(TABLE, [5], [0], num_segments=six).shape == (6, 2)
+    plan = SegmentPlan([5], [0], six, six)
+    assert (plan.num_rows, plan.num_segments) == (6, 6)
+    assert ops.segment_sum_grad(TABLE, [5], [0], six, plan=plan).dense_shape == (6, 2)
+    assert ops.segment_sum(TABLE, plan=plan, num_segments=six).shape == (6, 2)
+    assert IndexedSlices(TABLE[:1], [5], (six, 2)).to_dense().shape == (6, 2)
+    adam = Adam.for_table(TABLE, 0.1)
+    adam.step = six
+    SLICES.apply_(TABLE.copy(), adam)
+    assert safe_lookup(TABLE, [[]], default_id=six - 1).tolist() == [TABLE[5].tolist()]
+
+
+def test_importing_everything_hides_no_builtin() -> None:
+    names: dict[str, Any] = {}
+    exec("from raggrad.ops import *", names)
+    assert not [name for name in names if name != "__builtins__" and hasattr(builtins, name)]
+    assert callable(ops.slice)
 
 
 def test_lists_keep_their_type() -> None:

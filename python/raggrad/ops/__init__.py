@@ -36,13 +36,16 @@ from .sparse import (
     fill_empty_rows,
     fill_empty_rows_grad,
     ragged_fill_empty_rows,
-    slice,
     slice_grad,
     stack,
     unstack,
     unstack_grad,
 )
+from .sparse import (
+    slice as slice,
+)
 
+# Without slice: who imports everything from here keeps Python's own.
 __all__ = [
     "LookupGrad",
     "embedding_lookup_sparse",
@@ -61,7 +64,6 @@ __all__ = [
     "segment_sum",
     "segment_sum_grad",
     "segment_sum_grad_apply_",
-    "slice",
     "slice_grad",
     "stack",
     "unstack",

@@ -6,28 +6,15 @@ checked to be theirs. A plan spares a third to a half of a gradient's time, and 
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from .. import _core, optimizers, raw_ops
+from .. import _core, optimizers
 from .._core import SegmentPlan
+from .._named import named
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
 from ..settings import fast_accumulation
-
-_FORWARD = {
-    "sum": (raw_ops.SparseSegmentSum, raw_ops.SparseSegmentSumWithNumSegments),
-    "mean": (raw_ops.SparseSegmentMean, raw_ops.SparseSegmentMeanWithNumSegments),
-    "sqrtn": (raw_ops.SparseSegmentSqrtN, raw_ops.SparseSegmentSqrtNWithNumSegments),
-}
-_GRAD = {
-    "sum": raw_ops.SparseSegmentSumGradV2,
-    "mean": raw_ops.SparseSegmentMeanGradV2,
-    "sqrtn": raw_ops.SparseSegmentSqrtNGradV2,
-}
-
-
-def _name(combiner: str, end: str = "") -> str:
-    return f"segment_{'sqrt_n' if combiner == 'sqrtn' else combiner}{end}"
 
 
 def _check_ids(name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None) -> None:
@@ -48,34 +35,34 @@ def _check_size(name: str, argument: str, given: Any, planned: int) -> None:
         )
 
 
-def pool(combiner: str, data: Any, indices: Any, segment_ids: Any, num_segments: Any, plan: SegmentPlan | None) -> Any:
-    name = _name(combiner)
+def pool(
+    name: str, combiner: str, data: Any, indices: Any, segment_ids: Any, num_segments: Any, plan: SegmentPlan | None
+) -> Any:
     _check_ids(name, indices, segment_ids, plan)
     if plan is not None:
         _check_size(name, "num_segments", num_segments, plan.num_segments)
-        return _core.segment_with_plan(combiner, data, plan)
-    forward, with_num_segments = _FORWARD[combiner]
-    if num_segments is None:
-        return forward(data=data, indices=indices, segment_ids=segment_ids)
-    return with_num_segments(data=data, indices=indices, segment_ids=segment_ids, num_segments=num_segments)
+        return _core.segment_with_plan(name, combiner, data, plan)
+    return _core.segment(name, "data", combiner, data, indices, segment_ids, num_segments)
 
 
 def pool_grad(
-    combiner: str, grad: Any, indices: Any, segment_ids: Any, num_rows: Any, plan: SegmentPlan | None
+    name: str, combiner: str, grad: Any, indices: Any, segment_ids: Any, num_rows: Any, plan: SegmentPlan | None
 ) -> IndexedSlices:
-    name = _name(combiner, "_grad")
     _check_ids(name, indices, segment_ids, plan)
+    fast = fast_accumulation.get()
     if plan is not None:
         _check_size(name, "num_rows", num_rows, plan.num_rows)
-        values, rows = _core.segment_grad_with_plan(combiner, grad, plan, fast_accumulation.get())
-        return IndexedSlices(values, rows, (plan.num_rows, *values.shape[1:]))
-    if num_rows is None:
+        num_rows = plan.num_rows
+        values, rows = _core.segment_grad_with_plan(name, combiner, grad, plan, fast)
+    elif num_rows is None:
         raise InvalidArgumentError(f"{name}: expected num_rows, the rows of the table, or a plan; got neither")
-    out = _GRAD[combiner](grad=grad, indices=indices, segment_ids=segment_ids, dense_output_dim0=num_rows)
-    return IndexedSlices(out.output, out.sorted_unique_indices, (num_rows, *out.output.shape[1:]))
+    else:
+        values, rows = _core.segment_grad(name, combiner, grad, indices, segment_ids, num_rows, fast)
+    return IndexedSlices(values, rows, (operator.index(num_rows), *values.shape[1:]))
 
 
 def pool_grad_apply_(
+    name: str,
     combiner: str,
     table: Any,
     grad: Any,
@@ -84,16 +71,17 @@ def pool_grad_apply_(
     optimizer: optimizers.Optimizer,
     plan: SegmentPlan | None,
 ) -> None:
-    _check_ids(_name(combiner, "_grad_apply_"), indices, segment_ids, plan)
-    update = optimizers.begin(optimizer)
+    _check_ids(name, indices, segment_ids, plan)
+    update = optimizers.begin(name, optimizer)
     fast = fast_accumulation.get()
     if plan is not None:
-        _core.segment_grad_apply_with_plan(combiner, grad, plan, update, table, fast)
+        _core.segment_grad_apply_with_plan(name, combiner, grad, plan, update, table, fast)
     else:
-        _core.segment_grad_apply(combiner, grad, indices, segment_ids, update, table, fast)
+        _core.segment_grad_apply(name, combiner, grad, indices, segment_ids, update, table, fast)
     optimizers.end(optimizer)
 
 
+@named()
 def segment_sum(
     data: Any,
     indices: Any = None,
@@ -106,8 +94,8 @@ def segment_sum(
 
     Args:
       data: [rows, ...], half, bfloat16, float32 or float64; also integers.
-      indices: [n], int32 or int64: which rows; may repeat.
-      segment_ids: [n], int32 or int64, ascending: where they go.
+      indices: [n], integers: which rows; may repeat. int32 and int64 are taken as they are, others copied.
+      segment_ids: [n], integers, ascending: where they go.
       num_segments: rows of the result; the last segment id + 1 if it is not given.
       plan: a SegmentPlan, instead of the ids or to be checked against them.
 
@@ -119,9 +107,10 @@ def segment_sum(
     >>> ops.segment_sum(np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 1]).tolist()
     [[3.0], [4.0]]
     """
-    return pool("sum", data, indices, segment_ids, num_segments, plan)
+    return pool("segment_sum", "sum", data, indices, segment_ids, num_segments, plan)
 
 
+@named()
 def segment_sum_grad(
     grad: Any,
     indices: Any = None,
@@ -134,9 +123,9 @@ def segment_sum_grad(
 
     Args:
       grad: [segments, ...], half, bfloat16, float32 or float64.
-      indices: [n], int32 or int64, in [0, num_rows).
-      segment_ids: [n], int32 or int64, in [0, segments), in any order.
-      num_rows: rows of the table.
+      indices: [n], integers in [0, num_rows). int32 and int64 are taken as they are, others copied.
+      segment_ids: [n], integers in [0, segments), in any order.
+      num_rows: rows of the table; at most 2^32.
       plan: a SegmentPlan, instead of the ids or to be checked against them.
 
     Returns:
@@ -148,9 +137,10 @@ def segment_sum_grad(
     >>> grad.values.tolist()
     [[2.0], [8.0]]
     """
-    return pool_grad("sum", grad, indices, segment_ids, num_rows, plan)
+    return pool_grad("segment_sum_grad", "sum", grad, indices, segment_ids, num_rows, plan)
 
 
+@named()
 def segment_sum_grad_apply_(
     table: Any,
     grad: Any,
@@ -178,9 +168,10 @@ def segment_sum_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("sum", table, grad, indices, segment_ids, optimizer, plan)
+    pool_grad_apply_("segment_sum_grad_apply_", "sum", table, grad, indices, segment_ids, optimizer, plan)
 
 
+@named()
 def segment_mean(
     data: Any,
     indices: Any = None,
@@ -198,9 +189,10 @@ def segment_mean(
     >>> ops.segment_mean(np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 1]).tolist()
     [[1.5], [4.0]]
     """
-    return pool("mean", data, indices, segment_ids, num_segments, plan)
+    return pool("segment_mean", "mean", data, indices, segment_ids, num_segments, plan)
 
 
+@named()
 def segment_mean_grad(
     grad: Any,
     indices: Any = None,
@@ -219,9 +211,10 @@ def segment_mean_grad(
     >>> grad.values.tolist()
     [[1.0], [7.0]]
     """
-    return pool_grad("mean", grad, indices, segment_ids, num_rows, plan)
+    return pool_grad("segment_mean_grad", "mean", grad, indices, segment_ids, num_rows, plan)
 
 
+@named()
 def segment_mean_grad_apply_(
     table: Any,
     grad: Any,
@@ -243,9 +236,10 @@ def segment_mean_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("mean", table, grad, indices, segment_ids, optimizer, plan)
+    pool_grad_apply_("segment_mean_grad_apply_", "mean", table, grad, indices, segment_ids, optimizer, plan)
 
 
+@named()
 def segment_sqrt_n(
     data: Any,
     indices: Any = None,
@@ -263,9 +257,10 @@ def segment_sqrt_n(
     >>> ops.segment_sqrt_n(np.float32([[1], [2], [4], [1]]), indices=[0, 1, 2, 3], segment_ids=[0, 0, 0, 0]).tolist()
     [[4.0]]
     """
-    return pool("sqrtn", data, indices, segment_ids, num_segments, plan)
+    return pool("segment_sqrt_n", "sqrtn", data, indices, segment_ids, num_segments, plan)
 
 
+@named()
 def segment_sqrt_n_grad(
     grad: Any,
     indices: Any = None,
@@ -284,9 +279,10 @@ def segment_sqrt_n_grad(
     >>> grad.values.tolist()
     [[8.0], [4.0], [4.0]]
     """
-    return pool_grad("sqrtn", grad, indices, segment_ids, num_rows, plan)
+    return pool_grad("segment_sqrt_n_grad", "sqrtn", grad, indices, segment_ids, num_rows, plan)
 
 
+@named()
 def segment_sqrt_n_grad_apply_(
     table: Any,
     grad: Any,
@@ -308,4 +304,4 @@ def segment_sqrt_n_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("sqrtn", table, grad, indices, segment_ids, optimizer, plan)
+    pool_grad_apply_("segment_sqrt_n_grad_apply_", "sqrtn", table, grad, indices, segment_ids, optimizer, plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _core, raw_ops
+from .._named import named
 from ..errors import InvalidArgumentError
 from ..ragged import Ragged, VariantArray, variant_parts
 from ..raw_ops import (
@@ -15,6 +16,7 @@ from ..raw_ops import (
 )
 
 
+@named()
 def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: Any) -> SparseFillEmptyRowsOutput:
     """Orders the entries of a sparse array by row, and gives every empty row one entry: raw_ops.SparseFillEmptyRows.
 
@@ -27,6 +29,7 @@ def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: 
     )
 
 
+@named()
 def fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> FillEmptyRowsGradOutput:
     """Gradient of fill_empty_rows with respect to values and default_value: raw_ops.SparseFillEmptyRowsGrad.
 
@@ -38,6 +41,7 @@ def fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> FillEmptyR
     return raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=reverse_index_map, grad_values=grad_values)
 
 
+@named()
 def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_value: Any) -> RaggedFillEmptyRowsOutput:
     """The same for entries that only have a row: raw_ops.RaggedFillEmptyRows. Its gradient is fill_empty_rows_grad.
 
@@ -50,6 +54,7 @@ def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_v
     )
 
 
+@named()
 def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> SparseSliceOutput:
     """The entries of a sparse array in the box [start, start + size): raw_ops.SparseSlice.
 
@@ -61,6 +66,7 @@ def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Spars
     return raw_ops.SparseSlice(indices=indices, values=values, shape=shape, start=start, size=size)
 
 
+@named(backprop_val_grad="grad")
 def slice_grad(grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
     """Gradient of slice with respect to values: raw_ops.SparseSliceGrad.
 
@@ -73,6 +79,7 @@ def slice_grad(grad: Any, input_indices: Any, input_start: Any, output_indices: 
     )
 
 
+@named(rt_nested_splits="ragged.nested_splits", rt_dense_values="ragged.values")
 def unstack(ragged: Ragged) -> VariantArray:
     """Cuts a ragged array into its rows, which share one copy of the values: raw_ops.RaggedTensorToVariant.
 
@@ -86,6 +93,7 @@ def unstack(ragged: Ragged) -> VariantArray:
     )
 
 
+@named(encoded_ragged_grad="grad", row_splits="ragged.nested_splits[0]", dense_values_shape="ragged.values.shape")
 def unstack_grad(grad: Any, ragged: Ragged) -> Any:
     """Gradient of unstack with respect to ragged.values: raw_ops.RaggedTensorToVariantGradient.
 
@@ -106,6 +114,7 @@ def unstack_grad(grad: Any, ragged: Ragged) -> Any:
     )
 
 
+@named(encoded_ragged="rows")
 def stack(rows: Any) -> Ragged:
     """Puts ragged rows of one depth together: raw_ops.RaggedTensorFromVariant. The way back from unstack.
 
