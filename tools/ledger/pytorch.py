@@ -64,7 +64,7 @@ def _slices_of_a_scalar() -> dict[str, Any]:
 def _coalesce_out_of_range() -> dict[str, Any]:
     from raggrad import IndexedSlices
 
-    return {"output": IndexedSlices(np.ones(2, np.complex64).real, np.int64([1, -1]), (3,)).coalesce().values}
+    return {"output": IndexedSlices(np.ones(2, np.float32), np.int64([1, -1]), (3,)).coalesce().values}
 
 
 def _count(n: int) -> Any:
@@ -327,7 +327,7 @@ INDEXING = Project("PyTorch: index_add, scatter_add, sparse tensors", (
     Entry(
         *issue(REPOSITORY, 153329),
         "coalesce took indices that the tensor does not have; the crash came later.",
-        (Script(_coalesce_out_of_range, Refusal("out of range")),),
+        (Script(_coalesce_out_of_range, Refusal("Index -1 out of range [0, 3).")),),
     ),
     Entry(
         *issue(REPOSITORY, 182662),

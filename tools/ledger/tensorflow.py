@@ -295,7 +295,7 @@ PROJECT = Project("TensorFlow: issues", (
     Entry(
         *pull(REPOSITORY, 99116),
         "SparseApplyAdagrad passed over rows that the table does not have on a GPU, without a word.",
-        (Script(_adagrad_out_of_range, Refusal("out of range")),),
+        (Script(_adagrad_out_of_range, Refusal("Index 3 out of range [0, 3).")),),
         "The step fails as a whole; table and accumulator are as before",
     ),
     Entry(
