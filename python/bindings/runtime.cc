@@ -1,8 +1,8 @@
 #include "runtime.h"
 
 #include <atomic>
-#include <mutex>
 
+#include "raggrad/core/fork.h"
 #include "raggrad/core/pool_allocator.h"
 
 namespace raggrad::python {
@@ -12,8 +12,16 @@ namespace {
 constexpr int64_t kMostThreads = 4096;
 
 struct Pool {
-  std::mutex mutex;
+  std::atomic<int> lock{0};
   std::shared_ptr<Parallel> current;
+};
+
+// In a child of fork() the thread that held the lock may have stayed behind: what it was changing is left alone then.
+class PoolLock : public ForkSafeLock {
+ public:
+  explicit PoolLock(Pool& pool) noexcept : ForkSafeLock(pool.lock) {
+    if (was_abandoned()) new (&pool.current) std::shared_ptr<Parallel>;
+  }
 };
 
 // Never destroyed: calls of daemon threads may outlive the interpreter's static objects.
@@ -62,12 +70,12 @@ void SetNumThreads(int64_t threads) {
   }
   const nb::gil_scoped_release released;
   std::shared_ptr<Parallel> pool = MakeThreadPool(static_cast<int>(threads));
-  const std::lock_guard lock(ThePool().mutex);
+  const PoolLock lock(ThePool());
   ThePool().current.swap(pool);
 }
 
 std::shared_ptr<Parallel> CurrentPool() {
-  const std::lock_guard lock(ThePool().mutex);
+  const PoolLock lock(ThePool());
   return ThePool().current;
 }
 

@@ -26,7 +26,7 @@ def report() -> tuple[list[str], bool]:
         ("instruction set", chosen),
         ("available", ", ".join(_core.instruction_sets())),
         ("threads", _threads()),
-        ("memory limit", "the machine's memory" if limit is None else f"{limit} bytes per request"),
+        ("memory limit", "that of machine and container" if limit is None else f"{limit} bytes per request"),
         ("python", f"{platform.python_version()} ({platform.machine()} {platform.system()})"),
         ("numpy", metadata.version("numpy")),
         ("ml_dtypes", metadata.version("ml_dtypes")),

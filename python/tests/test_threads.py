@@ -37,16 +37,32 @@ def test_number_of_threads(restore_threads: None) -> None:
     assert raggrad.get_num_threads() == 7
 
 
-@pytest.mark.parametrize(("text", "expected"), [("3", 3), ("1", 1), ("zero", os.cpu_count()), ("0", os.cpu_count())])
-def test_environment(text: str, expected: int) -> None:
+def threads_of_a_new_process(text: str | None) -> int:
+    environment = {name: value for name, value in os.environ.items() if name != "RAGGRAD_NUM_THREADS"}
     run = subprocess.run(
         [sys.executable, "-c", "import raggrad; print(raggrad.get_num_threads())"],
-        env={**os.environ, "RAGGRAD_NUM_THREADS": text},
+        env=environment if text is None else {**environment, "RAGGRAD_NUM_THREADS": text},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert int(run.stdout) == expected
+    return int(run.stdout)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3", 3), ("1", 1), ("zero", None), ("0", None)])
+def test_environment(text: str, expected: int | None) -> None:
+    assert threads_of_a_new_process(text) == (expected or threads_of_a_new_process(None))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
+def test_threads_follow_the_processors_of_the_process() -> None:
+    all_of_them = os.sched_getaffinity(0)
+    assert threads_of_a_new_process(None) <= len(all_of_them)
+    os.sched_setaffinity(0, {min(all_of_them)})
+    try:
+        assert threads_of_a_new_process(None) == 1
+    finally:
+        os.sched_setaffinity(0, all_of_them)
 
 
 def test_results_do_not_depend_on_the_number_of_threads(restore_threads: None) -> None:
@@ -137,3 +153,22 @@ def test_a_child_after_fork_computes_too() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout == "0\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("threads", [2, 4, 6, 8])
+def test_a_child_after_fork_can_have_threads(threads: int) -> None:
+    code = (
+        "import os, threading, numpy as np, raggrad\n"
+        "call = lambda: raggrad.raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[], grad_values=np.ones(10**6))\n"
+        f"raggrad.set_num_threads({threads}); call()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    own = threading.Thread(target=call); own.start(); own.join()\n"
+        f"    raggrad.set_num_threads({threads})\n"
+        f"    same = raggrad.get_num_threads() == {threads} and float(call().d_default_value) == 10**6\n"
+        "    os._exit(int(not same))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "0\n", run.stderr

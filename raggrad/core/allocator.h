@@ -33,8 +33,9 @@ class Allocator {
   virtual void* AllocateOutput(const OutputSpec& spec) noexcept { return Allocate(spec.bytes); }
 };
 
-// The C library's heap. Refuses requests larger than the machine's memory: Linux would grant them and kill the process
-// when they are used. Never destroyed.
+// The C library's heap. Refuses what would not fit in memory together with what was granted before, in the machine or
+// in the limits of the process's container: Linux would grant it and kill the process when it is used. Requests of up
+// to 2 KiB are never refused for that. Never destroyed.
 Allocator& DefaultAllocator() noexcept;
 
 }  // namespace raggrad

@@ -1,5 +1,7 @@
 #include "raggrad/core/parallel.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -8,11 +10,11 @@
 #include <cstring>
 #include <new>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <vector>
 
+#include "raggrad/core/first_use.h"
 #include "raggrad/core/fork.h"
+#include "raggrad/core/limits.h"
 
 namespace raggrad {
 namespace {
@@ -53,24 +55,28 @@ bool Spin(const F& done) noexcept {
 // itself in, and is inside if the job was open then. Who is not inside never touches the job.
 class ThreadPool final : public Parallel {
  public:
-  explicit ThreadPool(int workers) noexcept : generation_(ForkGeneration()) {
+  explicit ThreadPool(int workers) noexcept : generation_(ForkGeneration()), processors_(UsableProcessors()) {
+    const int wanted = std::clamp(workers, 1, kMostWorkers) - 1;
     try {
-      threads_.reserve(static_cast<size_t>(std::max(workers - 1, 0)));
-      for (int i = 1; i < workers; ++i) threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error&) {  // the system has no more threads to give: do with those that started
+      threads_.reserve(static_cast<size_t>(wanted));
     } catch (const std::bad_alloc&) {
+      return;
+    }
+    const auto work = [](void* pool) -> void* {
+      static_cast<ThreadPool*>(pool)->Work();
+      return nullptr;
+    };
+    for (pthread_t thread; static_cast<int>(threads_.size()) < wanted; threads_.push_back(thread)) {
+      if (pthread_create(&thread, nullptr, work, this) != 0) return;  // no more to be had: do with those that started
     }
   }
 
   ~ThreadPool() override {
-    if (Forked()) {
-      for (std::thread& thread : threads_) thread.detach();
-      return;
-    }
+    if (Forked()) return;
     stopping_.store(true, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_release);
     calls_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
   }
 
   int num_workers() const noexcept override { return Forked() ? 1 : static_cast<int>(threads_.size()) + 1; }
@@ -93,6 +99,7 @@ class ThreadPool final : public Parallel {
   }
 
  private:
+  static constexpr int kMostWorkers = 4096;  // all can be inside, and below kOpen
   static constexpr uint64_t kOneInside = 1, kOpen = 1 << 16, kNextJob = kOpen << 1;
   static uint64_t Inside(uint64_t state) noexcept { return state % kOpen; }
   static bool IsOpen(uint64_t state) noexcept { return (state & kOpen) != 0; }
@@ -123,15 +130,14 @@ class ThreadPool final : public Parallel {
   void AwaitWorkers() noexcept {
     uint64_t state = 0;
     const auto all_left = [&] { return Inside(state = state_.load(std::memory_order_acquire)) == 0; };
-    if (Spin(all_left)) return;
+    if (processors_ > 1 && Spin(all_left)) return;
     while (!all_left()) state_.wait(state, std::memory_order_relaxed);
   }
 
   // Looks for done() to become true, unless half of the processors, the caller's among them, are at that already.
   template <class F>
   bool Look(const F& done) noexcept {
-    static const int most = static_cast<int>(std::thread::hardware_concurrency()) / 2 - 1;
-    const bool may_look = looking_.fetch_add(1) < most;
+    const bool may_look = looking_.fetch_add(1) < processors_ / 2 - 1;
     const bool found = may_look && Spin(done);
     looking_.fetch_sub(1);
     return found;
@@ -163,7 +169,9 @@ class ThreadPool final : public Parallel {
   }
 
   const int generation_;
-  std::vector<std::thread> threads_;
+  const int processors_;  // that the threads may use: they inherit the rights of the one that starts them
+  // Bare ids: in a child of fork() they are forgotten, where std::thread would have to be joined or detached.
+  std::vector<pthread_t> threads_;
   std::atomic_flag busy_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> state_{0};
@@ -177,20 +185,19 @@ class ThreadPool final : public Parallel {
 };
 
 int DefaultWorkers() noexcept {
-  const int hardware = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
   const char* text = std::getenv("RAGGRAD_NUM_THREADS");
-  if (text == nullptr) return hardware;
+  if (text == nullptr) return UsableProcessors();
   int workers = 0;
   const char* end = text + std::strlen(text);
   const auto [rest, error] = std::from_chars(text, end, workers);
-  return error == std::errc{} && rest == end && workers >= 1 ? workers : hardware;
+  return error == std::errc{} && rest == end && workers >= 1 ? workers : UsableProcessors();
 }
 
 }  // namespace
 
 Parallel& SerialParallel() noexcept {
-  static Serial serial;
-  return serial;
+  static constinit FirstUse<Serial> serial;
+  return serial.Get([] { return Serial(); });
 }
 
 std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept {
@@ -198,9 +205,9 @@ std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept {
 }
 
 Parallel& DefaultParallel() noexcept {
-  // Never destroyed: other static objects may still compute while the process ends.
-  static Parallel* const pool = MakeThreadPool(DefaultWorkers()).release();
-  return pool ? *pool : SerialParallel();
+  static constinit FirstUse<std::unique_ptr<Parallel>> pool;
+  const std::unique_ptr<Parallel>& made = pool.Get([] { return MakeThreadPool(DefaultWorkers()); });
+  return made ? *made : SerialParallel();
 }
 
 }  // namespace raggrad

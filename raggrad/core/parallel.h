@@ -38,12 +38,16 @@ class Parallel {
 // Runs everything on the calling thread.
 Parallel& SerialParallel() noexcept;
 
-// A pool of `workers` threads, the caller of Run counted in. If threads cannot be started it has fewer. A Run while
-// another one is in progress, or in a child after fork(), happens on the calling thread. Threads that had something to
-// do look for more for 200 us before they sleep, on half of the machine's processors at most.
+// A pool of `workers` threads, the caller of Run counted in, and 4096 at most. If threads cannot be started it has
+// fewer. A Run while another one is in progress happens on the calling thread. Threads that had something to do look
+// for more for 200 us before they sleep, on half of the processors at most that the process may use.
+//
+// In a child of fork() a pool of the parent works on the calling thread, and its destructor touches no thread. A pool
+// that is made in the child has threads of its own.
 std::unique_ptr<Parallel> MakeThreadPool(int workers) noexcept;
 
-// The process's pool: made on first use, as wide as RAGGRAD_NUM_THREADS or else the machine says.
+// The process's pool: made on first use and never destroyed. As wide as RAGGRAD_NUM_THREADS says, or else as many
+// processors as the process may use: by its affinity and by the CPU quota of its container, rounded down.
 Parallel& DefaultParallel() noexcept;
 
 }  // namespace raggrad

@@ -3,7 +3,17 @@
 #include <algorithm>
 #include <bit>
 
+#include "raggrad/core/fork.h"
+
 namespace raggrad {
+
+class PoolAllocator::Lock : public ForkSafeLock {
+ public:
+  template <class... How>
+  explicit Lock(PoolAllocator& pool, How... how) noexcept : ForkSafeLock(pool.lock_, how...) {
+    if (was_abandoned()) pool.num_idle_ = pool.idle_bytes_ = 0;  // a block may have been on its way to somebody
+  }
+};
 
 size_t PoolAllocator::BlockBytes(size_t bytes) noexcept {
   if (bytes < kLeast) return bytes;
@@ -14,7 +24,7 @@ size_t PoolAllocator::BlockBytes(size_t bytes) noexcept {
 void* PoolAllocator::Allocate(size_t bytes) noexcept {
   const size_t block_bytes = BlockBytes(bytes);
   if (bytes >= kLeast) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    const Lock lock(*this, std::try_to_lock);
     if (lock.owns_lock()) {
       Block* const end = idle_.begin() + num_idle_;
       Block* const found = std::find_if(idle_.begin(), end, [&](const Block& b) { return b.bytes == block_bytes; });
@@ -34,7 +44,7 @@ void* PoolAllocator::Allocate(size_t bytes) noexcept {
 void PoolAllocator::Deallocate(void* pointer, size_t bytes) noexcept {
   const size_t block_bytes = BlockBytes(bytes);
   if (bytes >= kLeast) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    const Lock lock(*this, std::try_to_lock);
     if (lock.owns_lock() && block_bytes <= max_idle_bytes_) {
       while (num_idle_ == idle_.size() || idle_bytes_ > max_idle_bytes_ - block_bytes) DropOldest();
       idle_[num_idle_++] = {pointer, block_bytes};
@@ -46,23 +56,23 @@ void PoolAllocator::Deallocate(void* pointer, size_t bytes) noexcept {
 }
 
 void PoolAllocator::SetMaxIdleBytes(size_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(*this);
   max_idle_bytes_ = bytes;
   while (idle_bytes_ > max_idle_bytes_) DropOldest();
 }
 
-size_t PoolAllocator::max_idle_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
+size_t PoolAllocator::max_idle_bytes() noexcept {
+  const Lock lock(*this);
   return max_idle_bytes_;
 }
 
-size_t PoolAllocator::idle_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
+size_t PoolAllocator::idle_bytes() noexcept {
+  const Lock lock(*this);
   return idle_bytes_;
 }
 
 bool PoolAllocator::DropAll() noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const Lock lock(*this, std::try_to_lock);
   if (!lock.owns_lock() || num_idle_ == 0) return false;
   while (num_idle_ > 0) DropOldest();
   return true;

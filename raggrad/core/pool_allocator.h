@@ -9,16 +9,17 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
-#include <mutex>
 
 #include "raggrad/core/allocator.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// May be used from any threads. A request that meets another thread's, or comes in a child after fork(), is passed on.
-// One that upstream refuses drops all blocks that are kept, and is made once more.
+// May be used from any threads. A request that meets another thread's is passed on. One that upstream refuses drops all
+// blocks that are kept, and is made once more. A child of fork() can use it like its parent; if a thread of the parent
+// was just at it, the child forgets the blocks that were kept.
 class PoolAllocator final : public Allocator {
  public:
   // Smaller requests are passed on: the C library reuses those itself.
@@ -35,8 +36,8 @@ class PoolAllocator final : public Allocator {
 
   // Gives back what is too much.
   void SetMaxIdleBytes(size_t bytes) noexcept;
-  size_t max_idle_bytes() const noexcept;
-  size_t idle_bytes() const noexcept;
+  size_t max_idle_bytes() noexcept;
+  size_t idle_bytes() noexcept;
 
   // What is asked of upstream for a request: rounded up by less than an eighth, so that blocks fit again.
   static size_t BlockBytes(size_t bytes) noexcept;
@@ -47,12 +48,14 @@ class PoolAllocator final : public Allocator {
     size_t bytes;
   };
 
+  class Lock;
+
   void DropOldest() noexcept;
   // Makes room upstream; false if there was nothing to drop.
   bool DropAll() noexcept;
 
   Allocator& upstream_;
-  mutable std::mutex mutex_;
+  std::atomic<int> lock_{0};  // of the rest
   size_t max_idle_bytes_;
   size_t idle_bytes_ = 0;
   std::array<Block, 32> idle_{};  // oldest first
