@@ -6,6 +6,7 @@
 #endif
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/first_use.h"
 
 namespace raggrad {
 namespace {
@@ -95,7 +96,8 @@ std::string_view IsaName(Isa isa) noexcept {
 }
 
 std::span<const Isa> AvailableIsas() noexcept {
-  static const Levels levels = Detect();
+  static constinit FirstUse<Levels> detected;
+  const Levels& levels = detected.Get(Detect);
   return {levels.isas, levels.count};
 }
 
@@ -106,8 +108,8 @@ Result<Isa> ChooseIsa(const std::optional<Isa>& requested) noexcept {
     }
     return Unavailable(IsaName(*requested));
   }
-  static const Result<Isa> chosen = FromEnvironment();
-  return chosen;
+  static constinit FirstUse<Result<Isa>> chosen;
+  return chosen.Get(FromEnvironment);
 }
 
 }  // namespace raggrad

@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 
+#include "raggrad/core/first_use.h"
 #include "raggrad/core/operands.h"
 #include "raggrad/core/version.h"
 #include "raggrad/cuda/library.h"
@@ -57,7 +58,8 @@ Loaded Load() {
 
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept {
   try {
-    static const Loaded loaded = Load();
+    static constinit FirstUse<Loaded> first;
+    const Loaded& loaded = first.Get(Load);
     if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::kCuda, loaded.problem);
     const void* const kernels = dlsym(loaded.handle, symbol);
     if (kernels == nullptr) {
