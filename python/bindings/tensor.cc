@@ -56,9 +56,28 @@ nb::object ToNumpy(nb::handle self) {
 
 nb::object ToArray(nb::handle self, nb::handle dtype, nb::handle copy) {
   nb::object array = ToNumpy(self);
-  if (!dtype.is_none()) array = array.attr("astype")(dtype, "copy"_a = false);
-  if (!copy.is_none() && nb::cast<bool>(copy)) array = array.attr("copy")();
-  return array;
+  bool copied = AsTensor(self)->view.dtype == DType::kString;
+  if (!dtype.is_none()) {
+    const nb::object converted = array.attr("astype")(dtype, "copy"_a = false);
+    copied |= !converted.is(array);
+    array = converted;
+  }
+  if (copy.is_none()) return array;
+  const bool wanted = nb::cast<bool>(copy);
+  if (copied && !wanted) {
+    throw nb::value_error("a Tensor cannot become this array without a copy: strings and other dtypes need one");
+  }
+  return wanted && !copied ? nb::object(array.attr("copy")()) : array;
+}
+
+// The elements that NumPy finds under this index, as a Tensor of the same dtype.
+PyTensor Select(nb::handle self, nb::handle index) {
+  const nb::object found = nb::steal(PyObject_GetItem(ToNumpy(self).ptr(), index.ptr()));
+  if (!found.is_valid()) throw nb::python_error();
+  const DType dtype = AsTensor(self)->view.dtype;
+  PyTensor selected = Show(found, {.op = "Tensor", .name = "index", .literal = dtype});
+  selected.view.dtype = dtype;  // NumPy's integers are a quantized type again
+  return selected;
 }
 
 nb::tuple ShapeTuple(const Shape& shape) {
@@ -121,15 +140,22 @@ Tensor(data, dtype=None) shares the memory of an array (NumPy, torch, JAX, ...) 
 dtype is TensorFlow's name: "float32", "bfloat16", "string", "qint8", ... Arrays keep the dtype they have; integers can be
 declared quantized: Tensor(np.int8([1, 2]), "qint8").
 
+Indices and slices are NumPy's and give a Tensor, also of shape (). Contiguous ones share the memory; others are copied.
+
 >>> import raggrad
->>> raggrad.Tensor([1, 2, 3], "qint8")
+>>> tensor = raggrad.Tensor([1, 2, 3], "qint8")
+>>> tensor
 Tensor([1, 2, 3], dtype='qint8', shape=(3,))
-)");
+>>> tensor[1:], tensor[0].tolist()
+(Tensor([2, 3], dtype='qint8', shape=(2,)), 1)
+)",
+                              nb::is_weak_referenceable());
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor.ptr());
   tensor
       .def(
           "__init__", [](PyTensor* self, nb::handle data, nb::handle dtype) { new (self) PyTensor(Make(data, dtype)); },
-          "data"_a.none(), "dtype"_a = nb::none())
+          "data"_a.none(), "dtype"_a = nb::none(),
+          nb::sig("def __init__(self, data: object, dtype: object | None = None) -> None"))
       .def_prop_ro(
           "dtype", [](const PyTensor& self) { return std::string(DTypeName(self.view.dtype)); },
           "TensorFlow's name of the element type.")
@@ -138,22 +164,34 @@ Tensor([1, 2, 3], dtype='qint8', shape=(3,))
           nb::sig("def shape(self) -> tuple[int, ...]"))
       .def(
           "numpy", [](nb::handle_t<PyTensor> self) { return ToNumpy(self); },
-          nb::sig("def numpy(self) -> numpy.ndarray"),
+          nb::sig("def numpy(self) -> numpy.ndarray[typing.Any, typing.Any]"),
           "The elements as a NumPy array, without a copy: quantized types as their integers. Strings are copied into "
           "an "
           "object array of bytes.")
       .def(
+          "tolist", [](nb::handle_t<PyTensor> self) { return ToNumpy(self).attr("tolist")(); },
+          nb::sig("def tolist(self) -> typing.Any"),
+          "Nested lists of Python's numbers or bytes; of shape () a single one.")
+      .def(
+          "__getitem__", [](nb::handle_t<PyTensor> self, nb::handle index) { return Select(self, index); },
+          "index"_a.none(), nb::sig("def __getitem__(self, index: object) -> Tensor"))
+      .def(
           "__array__",
           [](nb::handle_t<PyTensor> self, nb::handle dtype, nb::handle copy) { return ToArray(self, dtype, copy); },
           "dtype"_a = nb::none(), "copy"_a = nb::none(),
-          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> numpy.ndarray"))
+          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> "
+                  "numpy.ndarray[typing.Any, typing.Any]"))
       .def(
           "__dlpack__",
           [](nb::handle_t<PyTensor> self, nb::handle stream, nb::handle max_version, nb::handle dl_device,
              nb::handle copy) { return Dlpack(self, stream, max_version, dl_device, copy); },
           nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(), "dl_device"_a = nb::none(),
-          "copy"_a = nb::none())
-      .def("__dlpack_device__", [](const PyTensor&) { return nb::make_tuple(nb::device::cpu::value, 0); })
+          "copy"_a = nb::none(),
+          nb::sig("def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, "
+                  "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing.Any"))
+      .def(
+          "__dlpack_device__", [](const PyTensor&) { return nb::make_tuple(nb::device::cpu::value, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
       .def("__len__",
            [](const PyTensor& self) {
              if (self.view.rank() == 0) throw nb::type_error("a Tensor of shape () has no length");

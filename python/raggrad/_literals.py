@@ -19,8 +19,8 @@ _DEFAULT_DTYPES = {"b": "bool", "f": "float32", "c": "complex128"}
 def array(value: Any, dtype: str, integers: str, what: str) -> np.ndarray:
     """The array that `value` stands for.
 
-    `dtype` is a TensorFlow name, or "" for TensorFlow's defaults, and then `integers` is what integers become. `what`
-    names the argument in errors. Strings come back as an array of objects.
+    `dtype` is a TensorFlow name, or "" for TensorFlow's defaults, and then `integers` is what integers become; int64
+    if that is int32 and one does not fit. `what` names the argument in errors. Strings come back as objects.
     """
     try:
         natural = np.asarray(value)
@@ -35,16 +35,21 @@ def array(value: Any, dtype: str, integers: str, what: str) -> np.ndarray:
     target = _numpy_dtype(dtype or (integers if kind in "iu" else _DEFAULT_DTYPES[kind]))
     if natural.size == 0:
         return natural.astype(target)
+    if not dtype and kind == "i" and target == np.int32 and not _fits(natural, target):
+        return natural  # int64, as NumPy made it
     if kind not in _ACCEPTED_KINDS[_kind(target)]:
         found = "text or bytes" if kind in "SU" else natural.dtype.name
         raise InvalidArgumentError(f"{what}: expected {target.name}, got {found}")
-    if _kind(target) in "iu":
-        limits = ml_dtypes.iinfo(target)
-        for extreme in (natural.min(), natural.max()):
-            if not limits.min <= int(extreme) <= limits.max:
-                raise InvalidArgumentError(f"{what}: {extreme} does not fit {target.name}")
+    if _kind(target) in "iu" and not _fits(natural, target):
+        extreme = natural.max() if _fits(natural.min(), target) else natural.min()
+        raise InvalidArgumentError(f"{what}: {extreme} does not fit {target.name}")
     with np.errstate(over="ignore"):
         return natural.astype(target)
+
+
+def _fits(numbers: Any, dtype: np.dtype) -> bool:
+    limits = ml_dtypes.iinfo(dtype)
+    return bool(limits.min <= int(numbers.min()) and int(numbers.max()) <= limits.max)
 
 
 def _numpy_dtype(name: str) -> np.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -130,6 +131,56 @@ def test_array_protocol() -> None:
     assert address(np.asarray(tensor)) == address(tensor.numpy())
     copy = np.array(tensor, copy=True)
     assert address(copy) != address(tensor.numpy())
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="there copy=False means: if needed")
+def test_no_copy_means_no_copy() -> None:
+    tensor = Tensor([1, 2, 3], "quint8")
+    assert address(np.array(tensor, copy=False)) == address(tensor.numpy())
+    assert address(np.array(tensor, dtype=np.uint8, copy=False)) == address(tensor.numpy())
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(tensor, dtype=np.float32, copy=False)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(Tensor([b"a"]), copy=False)
+    assert np.array(Tensor([b"a"]), copy=True).tolist() == [b"a"]
+
+
+@pytest.mark.parametrize("dtype", [*RAGGED_TYPES, *SMALL_TYPES])
+@pytest.mark.parametrize("index", [0, -1, slice(1), (1, 2), (slice(None), 1), ..., None, ([0, 1], [2, 0]), ()])
+def test_indices_are_numpys(dtype: str, index: object) -> None:
+    array = values_of(dtype, 6).reshape(2, 3)
+    expected = np.asarray(array[index], array.dtype)
+    selected = Tensor(array, dtype)[index]
+    assert (selected.dtype, selected.shape) == (dtype, expected.shape)
+    assert same_bits(selected.numpy(), expected)
+    assert selected.tolist() == expected.tolist()
+
+
+def test_contiguous_indices_share_memory() -> None:
+    array = np.zeros((4, 2), np.int8)
+    Tensor(array, "qint8")[2:].numpy()[0, 0] = 5
+    assert array[2, 0] == 5
+    assert [row.tolist() for row in Tensor(array, "qint8")] == array.tolist()
+    for index, error in ((4, IndexError), ("a", IndexError), (0.5, IndexError)):
+        with pytest.raises(error):
+            Tensor(array)[index]
+
+
+def test_tolist() -> None:
+    assert Tensor([[1, 2]], "qint8").tolist() == [[1, 2]]
+    assert Tensor(b"a").tolist() == b"a"
+    assert Tensor(2.5).tolist() == 2.5
+
+
+def test_integers_that_need_64_bits_are_int64() -> None:
+    assert Tensor([5_000_000_000]).dtype == "int64"
+    with pytest.raises(raggrad.errors.InvalidArgumentError, match="5000000000 does not fit int32"):
+        Tensor([5_000_000_000], "int32")
+
+
+def test_weak_references() -> None:
+    for value in (Tensor([1]), raggrad.batching.Cancellation(), raggrad.batching.Runtime()):
+        assert weakref.ref(value)() is value
 
 
 def test_repr() -> None:
