@@ -191,12 +191,11 @@ std::unique_ptr<ArrowArray> ExportArray(const nb::tuple& node, nb::handle owner)
 
 void DefineArrow(nb::module_& module) {
   module.def(
-      "arrow_describe",
-      [](nb::handle schema, nb::handle array) {
-        return nb::make_tuple(SchemaTuple(*Unwrap<ArrowSchema>(schema, kSchemaName)),
-                              ArrayTuple(*Unwrap<ArrowArray>(array, kArrayName)));
-      },
-      "schema"_a, "array"_a);
+      "arrow_describe_schema", [](nb::handle schema) { return SchemaTuple(*Unwrap<ArrowSchema>(schema, kSchemaName)); },
+      "schema"_a);
+  module.def(
+      "arrow_describe_array", [](nb::handle array) { return ArrayTuple(*Unwrap<ArrowArray>(array, kArrayName)); },
+      "array"_a);
   module.def("arrow_read_stream", &ReadStream, "stream"_a);
   module.def(
       "arrow_export",

@@ -222,7 +222,8 @@ nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_
 }  // namespace
 
 void DefineRaggedVariant(nb::module_& module) {
-  nb::class_<Pieces>(module, "Pieces", "The elements of a VariantArray that an operator made.")
+  nb::class_<Pieces>(module, "Pieces", "The elements of a VariantArray that an operator made.",
+                     nb::is_weak_referenceable())
       .def("__len__", [](const Pieces& self) { return self.array.elements().size(); })
       .def("__getitem__", &PieceAt, "i"_a);
   module.def("RaggedTensorToVariant", &ToVariant, "rt_nested_splits"_a, "rt_dense_values"_a.none(), "batched_input"_a,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -52,9 +53,10 @@ def test_rows() -> None:
     for index in (3, -4):
         with pytest.raises(IndexError, match=rf"index {index} is out of range for a dimension of size 3"):
             ragged[index]
-    for index in (slice(0, 1), 0.0, "a", None):
-        with pytest.raises(TypeError, match=f"a Ragged is indexed by integers, got {type(index).__name__}"):
+    for index in (0.0, "a", None, (0, 1), [0.5], ["a"], np.zeros((1, 1), int)):
+        with pytest.raises(TypeError, match="a Ragged is indexed by integers, slices, masks and lists of integers"):
             ragged[index]
+    for index in (slice(0, 1), 0.0, "a", None):
         with pytest.raises(TypeError, match=f"a VariantArray is indexed by integers, got {type(index).__name__}"):
             VariantArray([ragged])[index]
     with pytest.raises(TypeError, match="no length"):
@@ -160,8 +162,158 @@ def test_lists_of_chosen_depth_and_type() -> None:
     assert ragged.to_lists() == [[[1, 2], [3, 4]], [], [[5, 6]]]
     assert Ragged.from_lists([1.5, 2.5]).shape == (2,)
     assert Ragged.from_lists([[], []]).to_lists() == [[], []]
-    assert Ragged.from_lists([]).shape == (0,)
+    assert Ragged.from_lists([], ragged_rank=0).shape == (0,)
     assert Ragged.from_lists([[], [[]], [["a"]]]).to_lists() == [[], [[]], [[b"a"]]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        ([[1], [2, 3]], "int32"),
+        ([[], [5_000_000_000]], "int64"),
+        ([[-(2**31), 2**31 - 1]], "int32"),
+        ([[1], [2.5]], "float32"),
+        ([[True], []], "bool"),
+        ([[1j]], "complex128"),
+        ([["a"], [b"b"]], "string"),
+        ([[], []], "int32"),
+        ([], "int32"),
+        ([[[]], []], "int32"),
+        ([np.array([1, 2]), np.array([3])], "int64"),
+        ([np.float64([1]), np.float32([2, 3])], "float64"),
+        ([np.int16([1]), []], "int16"),
+        ([np.int16([]), []], "int16"),
+        ([np.ones(2, ml_dtypes.bfloat16)], "bfloat16"),
+        ([[np.int64(1)], [np.int64(2)]], "int64"),
+        ([np.array([b"a"], object), [b"b"]], "string"),
+        ([raggrad.Tensor([1, 2]), raggrad.Tensor([3])], "int32"),
+    ],
+)
+def test_the_rule_of_dtypes(rows: list[object], dtype: str) -> None:
+    assert Ragged.from_lists(rows).dtype == dtype
+
+
+def test_lists_without_numbers_have_splits_and_can_be_ids() -> None:
+    nothing = Ragged.from_lists([])
+    assert (nothing.shape, [s.tolist() for s in nothing.nested_splits]) == ((0, None), [[0]])
+    assert nothing.to_lists() == []
+    empty = Ragged.from_lists([[], []])
+    assert (empty.shape, empty.dtype, empty.to_lists()) == ((2, None), "int32", [[], []])
+    table = np.ones((3, 2), np.float32)
+    assert raggrad.ops.embedding_lookup_sparse(table, empty).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert Ragged.from_lists([[], []], "float64").dtype == "float64"
+
+
+def test_lists_of_arrays() -> None:
+    rows = [np.array([1, 2]), [], np.array([3])]
+    ragged = Ragged.from_lists(rows)
+    assert same_bits(ragged.values, np.array([1, 2, 3]))
+    assert ragged.nested_splits[0].tolist() == [0, 2, 2, 3]
+    assert same_bits(Ragged.from_lists(rows, "float32").values, np.float32([1, 2, 3]))
+    assert Ragged.from_lists(rows, "qint8").dtype == "qint8"
+    assert Ragged.from_lists([rows, []]).to_lists() == [[[1, 2], [], [3]], []]
+    matrices = [np.zeros((2, 3)), np.ones((1, 3))]
+    assert Ragged.from_lists(matrices, ragged_rank=1).shape == (2, None, 3)
+    assert Ragged.from_lists(matrices).shape == (2, None, None)
+    assert Ragged.from_lists(np.arange(6).reshape(2, 3)).to_lists() == [[0, 1, 2], [3, 4, 5]]
+    for rows, dtype, text in [
+        ([np.array([300])], "int8", "300 does not fit int8"),
+        ([np.array([1.5])], "int32", "expected int32, got float64"),
+        ([np.zeros((1, 2)), np.zeros((1, 3))], None, "do not fit together"),
+        ([np.zeros(2), 1.0], None, "expected lists at depth 1, got float"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=text):
+            Ragged.from_lists(rows, dtype, ragged_rank=1)
+
+
+def deep() -> Ragged:
+    return Ragged.from_lists([[[1], [2, 3]], [], [[], [4]], [[5, 6]]])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(1, 3), slice(None), slice(None, None, 2), slice(None, None, -1), slice(-2, None), slice(3, 1), slice(9, 99),
+        [0, 3], [-1, -1, 0], [], np.array([2]), np.uint8([1, 0]), [True, False, True, False], np.zeros(4, bool),
+    ],
+)  # fmt: skip
+def test_slices_masks_and_numbers_of_rows(index: object) -> None:
+    rows = np.empty(4, object)
+    rows[:] = deep().to_lists()
+    index_of_numpy = np.zeros(0, int) if isinstance(index, list) and not index else index
+    expected = rows[index_of_numpy].tolist()
+    for values in (np.arange(1, 7), raggrad.Tensor([1, 2, 3, 4, 5, 6], "qint8"), [1, 2, 3, 4, 5, 6]):
+        chosen = Ragged(deep().nested_splits, values)[index]
+        assert chosen.to_lists() == expected
+        assert all(s[0] == 0 and s.dtype == np.int64 for s in chosen.nested_splits)
+    assert Ragged([], np.arange(4))[index].values.tolist() == np.arange(4)[index_of_numpy].tolist()
+
+
+def test_slices_share_memory() -> None:
+    ragged = deep()
+    assert np.shares_memory(ragged[2:].values, ragged.values)
+
+
+def test_bad_masks_and_numbers() -> None:
+    for index, text in [([True], "a mask of 1 rows for a Ragged of 4"), ([0, 4], "index 4 is out of range"),
+                        (np.array([-5]), "index -5 is out of range")]:  # fmt: skip
+        with pytest.raises(IndexError, match=text):
+            deep()[index]
+    for splits in ([0, 3, 1, 6, 6], [0, 7, 7, 7, 7]):
+        with pytest.raises(InvalidArgumentError, match=r"nested_splits\[0\]"):
+            Ragged([np.array(splits)], np.arange(6))[::2]
+
+
+def test_a_ragged_mask_chooses_elements() -> None:
+    ragged = deep()
+    odd = Ragged(ragged.nested_splits, ragged.values % 2 == 1)
+    assert ragged[odd].to_lists() == [[[1], [3]], [], [[], []], [[5]]]
+    assert ragged[Ragged.from_lists(odd.to_lists(), "bool")] == ragged[odd]
+    for mask, text in [
+        (Ragged(ragged.nested_splits, ragged.values), "a mask has booleans, got int32"),
+        (Ragged.from_lists([[True]]), "a mask has the splits of what it masks"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=text):
+            ragged[mask]
+
+
+def test_dtype() -> None:
+    assert Ragged([[0, 1]], np.zeros(1, np.float16)).dtype == "half"
+    assert Ragged([[0, 1]], raggrad.Tensor([1], "qint8")).dtype == "qint8"
+    assert Ragged([[0, 1]], [b"a"]).dtype == "string"
+
+
+def test_equality_is_by_value() -> None:
+    ragged = Ragged([SPLITS], np.float32([1, 2, 3]))
+    assert ragged == Ragged([SPLITS.astype(np.int32)], np.array([1, 2, 3]))
+    assert ragged == Ragged([SPLITS.tolist()], [1, 2, 3])
+    assert ragged != Ragged([SPLITS], np.float32([1, 2, 4]))
+    assert ragged != Ragged([np.array([0, 1, 2, 3])], np.float32([1, 2, 3]))
+    assert ragged != Ragged([], np.float32([1, 2, 3]))
+    assert ragged != [[1, 2], [], [3]]
+    assert Ragged([], [np.nan]) != Ragged([], [np.nan])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ragged)
+
+
+def test_html() -> None:
+    html = Ragged.from_lists([[b"<b>"], []])._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert html.count("<tr>") == 2
+    assert "shape=[2, (None)]" in html
+    long = Ragged([np.arange(1001)], np.arange(1000))._repr_html_()
+    assert long.count("<tr>") == 7
+    assert "<th>999</th>" in long
+    assert len(long) < 3000
+    for odd in (Ragged([], 2.5), Ragged([[0, 5]], [1.0]), Ragged([], np.zeros((2, 2)))):
+        assert odd._repr_html_().endswith(("</pre>", "</table>"))
+
+
+def test_weak_references() -> None:
+    pieces = raw_ops.RaggedTensorToVariant(rt_nested_splits=[SPLITS], rt_dense_values=[1, 2, 3], batched_input=True)
+    for value in (Ragged([SPLITS], [1, 2, 3]), pieces, pieces._elements):
+        assert weakref.ref(value)() is value
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,11 @@ def test_arrow_nulls_are_refused_by_position(pa: Any) -> None:
 
 def test_arrow_empty(pa: Any) -> None:
     for kind in (pa.list_(pa.float32()), pa.large_list(pa.list_(pa.int8())), pa.list_(pa.string())):
-        ragged = Ragged.from_arrow(pa.array([], kind))
-        assert len(ragged) == 0
-        assert all(s.tolist() == [0] for s in ragged.nested_splits)
+        for nothing in (pa.array([], kind), pa.chunked_array([], kind)):
+            ragged = Ragged.from_arrow(nothing)
+            assert len(ragged) == 0
+            assert all(s.tolist() == [0] for s in ragged.nested_splits)
+            assert ragged.dtype == Ragged.from_arrow(pa.array([], kind)).dtype
     assert Ragged.from_lists([], "float32", ragged_rank=1).to_arrow().to_pylist() == []
     assert Ragged.from_lists([[], []], "float32").to_arrow().to_pylist() == [[], []]
 

@@ -85,17 +85,21 @@ def read(source: Any) -> Parts:
             f"__arrow_c_stream__), got {type(source).__name__}"
         )
     schema, chunks = _core.arrow_read_stream(source.__arrow_c_stream__())
-    if not chunks:
-        raise InvalidArgumentError("Ragged.from_arrow: the stream has no chunks, so that its values are unknown")
-    return _join([_read_chunk(schema, chunk) for chunk in chunks])
+    return _join([_read_chunk(schema, chunk) for chunk in chunks or [None]])
 
 
-def _read_chunk(schema: Any, array: Any) -> Parts:
-    described_schema, described_array = _core.arrow_describe(schema, array)
+def _read_chunk(schema: Any, array: Any | None) -> Parts:
+    """`array`: None stands for one without rows."""
+    described_schema = _core.arrow_describe_schema(schema)
+    described_array = _no_rows(described_schema) if array is None else _core.arrow_describe_array(array)
     length, offset = described_array[:2]
     node = _Node(described_schema, described_array, (schema, array), offset, offset + length)
     splits, values = _read(node, "list")
     return of_one_type(splits), values
+
+
+def _no_rows(schema: tuple[str, bool, list[Any]]) -> tuple[int, int, int, list[int], list[Any]]:
+    return 0, 0, 0, [0, 0, 0], [_no_rows(child) for child in schema[2]]
 
 
 def _join(chunks: list[Parts]) -> Parts:

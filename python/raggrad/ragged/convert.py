@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor, tensor_of
+from .._literals import array
 from ..errors import InvalidArgumentError
 from .arrays import needed, numpy_of, numpy_parts, of_one_type, strings, uniform_splits
 
@@ -20,26 +21,52 @@ def from_lists(rows: Any, dtype: Any, ragged_rank: int | None, splits_dtype: str
         raise InvalidArgumentError(f"{op}: splits_dtype: expected 'int32' or 'int64', got {splits_dtype!r}")
     if ragged_rank is not None and (not isinstance(ragged_rank, int) or ragged_rank < 0):
         raise InvalidArgumentError(f"{op}: ragged_rank: expected a whole number of at least 0, got {ragged_rank!r}")
-    limit = _depth(rows) - 1 if ragged_rank is None else ragged_rank
-    if limit > 0 and not isinstance(rows, (list, tuple)):
+    if ragged_rank is None:
+        ragged_rank = max(_depth(rows) - 1, 1 if _rank(rows) and not len(rows) else 0)
+    if ragged_rank > 0 and _rank(rows) == 0:
         raise InvalidArgumentError(f"{op}: rows: expected a list, got {type(rows).__name__}")
     splits: list[np.ndarray] = []
     level = rows
-    while len(splits) < limit:
+    while len(splits) < ragged_rank:
         for place, item in enumerate(level):
-            if not isinstance(item, (list, tuple)):
+            if _rank(item) == 0:
                 _refuse_none(level, "inner " * len(splits) + "list")
                 raise InvalidArgumentError(
                     f"{op}: expected lists at depth {len(splits) + 1}, got {type(item).__name__} at place {place}"
                 )
         splits.append(np.cumsum([0, *map(len, level)], dtype=splits_dtype))
-        level = [item for row in level for item in row]
+        is_last = len(splits) == ragged_rank
+        level = _joined(level, op) if is_last else [item for row in level for item in row]
+    return splits, _values(level, dtype, op)
+
+
+def _joined(rows: Any, op: str) -> Any:
+    """The items of all rows: an array if one of the rows is one, otherwise a list."""
+    if all(isinstance(row, (list, tuple)) for row in rows):
+        return [item for row in rows for item in row]
+    parts = [row for row in rows if len(row) or not isinstance(row, (list, tuple))]  # empty lists have no type
     try:
-        values = tensor_of(level, op, "rows", dtype)
+        return np.concatenate([numpy_of(part, op, "rows") for part in parts])
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{op}: rows: the arrays do not fit together: {error}") from None
+
+
+def _values(items: Any, dtype: Any, op: str) -> Any:
+    """One array of all items; a Tensor if the dtype is quantized, which NumPy has not."""
+    if dtype is None:
+        if isinstance(items, list) and not _leaves(items):
+            dtype = "int32"
+        elif isinstance(items, list) and items and all(isinstance(item, np.generic) for item in items):
+            items = np.asarray(items)
+    try:
+        values = tensor_of(items, op, "rows", dtype)
+        name = values.dtype if dtype is None else tensor_of([], op, "dtype", dtype).dtype
+        if values.dtype != name:  # an array, which the line above did not convert
+            values = Tensor(array(items, name.removeprefix("q"), "", f"{op}: rows"), name)
     except InvalidArgumentError:
-        _refuse_none(_leaves(level), "value")
+        _refuse_none(_leaves(items), "value")
         raise
-    return splits, values.numpy() if _is_plain(dtype) else values
+    return values if values.dtype.startswith("q") else values.numpy()
 
 
 def _refuse_none(items: list[Any], what: str) -> None:
@@ -54,17 +81,18 @@ def _leaves(level: Any) -> list[Any]:
 
 
 def _depth(rows: Any) -> int:
-    """How deep lists are nested; empty ones do not hide what lies beside them."""
-    depth, level = 0, [rows]
-    while any(isinstance(item, (list, tuple)) for item in level):
+    """How deep lists are nested; empty ones do not hide what lies beside them. Dimensions of arrays count."""
+    deepest, depth, level = 0, 0, [rows]
+    while level:
+        deepest = max(deepest, depth + max(map(_rank, level)))
         level = [leaf for item in level if isinstance(item, (list, tuple)) for leaf in item]
         depth += 1
-    return depth
+    return deepest
 
 
-def _is_plain(dtype: Any) -> bool:
-    """Whether NumPy has the dtype; quantized ones live in a Tensor."""
-    return not (isinstance(dtype, str) and dtype.startswith("q"))
+def _rank(item: Any) -> int:
+    """Of lists only their own level counts."""
+    return 1 if isinstance(item, (list, tuple)) else len(getattr(item, "shape", ()))
 
 
 def to_lists(nested_splits: list[Any], values: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One row of a ragged tensor."""
+"""Rows of a ragged tensor: one, a slice, those that a mask or numbers name, and elements that a ragged mask keeps."""
 
 from __future__ import annotations
 
@@ -7,30 +7,90 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor
+from .._core import Tensor, in_kind_of
 from ..errors import InvalidArgumentError
-from .arrays import numpy_of
+from .arrays import numpy_of, numpy_parts
+
+Parts = tuple[list[np.ndarray], Any]
 
 
-def place_of(index: Any, size: int, what: str) -> int:
-    """Where an index, from the end if it is negative, lies in a dimension."""
+def place_of(index: Any, size: int, what: str, ways: str = "integers") -> int:
+    """Where an index, from the end if it is negative, lies in a dimension. `ways` says what could have been given."""
     try:
         place = operator.index(index)
     except TypeError:
-        raise TypeError(f"a {what} is indexed by integers, got {type(index).__name__}") from None
+        raise TypeError(f"a {what} is indexed by {ways}, got {type(index).__name__}") from None
     if not -size <= place < size:
         raise IndexError(f"index {place} is out of range for a dimension of size {size}")
     return place % size
 
 
-def row(nested_splits: list[Any], values: Any, place: int) -> tuple[list[np.ndarray], Any]:
+def row(nested_splits: list[Any], values: Any, place: int) -> Parts:
     """Splits and values of a row, which share memory with the whole where they can. Reads and checks no other row."""
     if not nested_splits:
         return [], _cut(values, place)
+    splits, inner = _between(nested_splits, values, place, place + 1)
+    return splits[1:], inner
+
+
+def rows(nested_splits: list[Any], values: Any, chosen: slice | np.ndarray) -> Parts:
+    """Splits and values of some rows: a slice, or their numbers. A slice without gaps shares memory with the whole."""
+    size = len(nested_splits[0]) - 1 if nested_splits else _num_rows(values)
+    if isinstance(chosen, slice):
+        begin, end, step = chosen.indices(size)
+        if not nested_splits:
+            return [], _cut(values, chosen)
+        if step == 1:
+            return _between(nested_splits, values, begin, max(begin, end))
+        chosen = np.arange(begin, end, step)
+    splits, _ = numpy_parts(nested_splits, values, "Ragged")
+    taken = []
+    for level in splits:
+        starts, lengths = level[:-1][chosen], np.diff(level)[chosen]
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(level.dtype)
+        taken.append(ends)
+        # Row i of the result holds places starts[i], starts[i] + 1, ... of the next level.
+        chosen = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+    return taken, _cut(values, chosen)
+
+
+def elements(nested_splits: list[Any], values: Any, mask: Any) -> Parts:
+    """Splits and values without the elements for which a mask of the same splits is false."""
+    kept_splits, kept = numpy_parts(mask.nested_splits, mask.values, "Ragged: the mask")
+    splits, _ = numpy_parts(nested_splits, values, "Ragged")
+    if kept.dtype != bool or kept.ndim != 1:
+        raise InvalidArgumentError(f"Ragged: a mask has booleans, got {kept.dtype} of shape {kept.shape}")
+    if len(splits) != len(kept_splits) or not all(map(np.array_equal, splits, kept_splits)):
+        raise InvalidArgumentError("Ragged: a mask has the splits of what it masks, got others")
+    if not splits:
+        return [], _cut(values, kept)
+    counts = np.concatenate([[0], np.cumsum(kept)]).astype(splits[-1].dtype)
+    return [*splits[:-1], counts[splits[-1]]], _cut(values, kept)
+
+
+def numbers_of(index: Any, size: int) -> np.ndarray | None:
+    """Which rows a mask or an array of numbers names; None if it is neither."""
+    if not isinstance(index, list) and len(getattr(index, "shape", ())) != 1:
+        return None
+    numbers = numpy_of(index, "Ragged", "index", None if len(index) else "int64")
+    if numbers.dtype == bool:
+        if len(numbers) != size:
+            raise IndexError(f"a mask of {len(numbers)} rows for a Ragged of {size}")
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        return None
+    wrong = np.flatnonzero((numbers < -size) | (numbers >= size))
+    if len(wrong):
+        raise IndexError(f"index {numbers[wrong[0]]} is out of range for a dimension of size {size}")
+    numbers = numbers.astype(np.int64)
+    return np.where(numbers < 0, numbers + size, numbers)
+
+
+def _between(nested_splits: list[Any], values: Any, begin: int, end: int) -> Parts:
+    """Splits, from 0 on, and values of the rows [begin, end)."""
     levels = [numpy_of(s, "Ragged", f"nested_splits[{level}]") for level, s in enumerate(nested_splits)]
     sizes = [s.size - 1 for s in levels[1:]] + [_num_rows(values)]
-    inner = []
-    begin, end = place, place + 1
+    cut = []
     for level, (splits, size) in enumerate(zip(levels, sizes, strict=True)):
         part = splits[begin : end + 1]
         in_order = splits.ndim == 1 and part[0] >= 0 and part[-1] <= size and not (part[1:] < part[:-1]).any()
@@ -39,9 +99,9 @@ def row(nested_splits: list[Any], values: Any, place: int) -> tuple[list[np.ndar
                 f"Ragged: nested_splits[{level}]: expected int32 or int64 that never fall, up to {size}, got "
                 f"{splits.dtype} {np.array2string(part, threshold=8)} from [{begin}] on"
             )
-        inner.append(part - part[0])
+        cut.append(part - part[0])
         begin, end = int(part[0]), int(part[-1])
-    return inner[1:], _cut(values, slice(begin, end))
+    return cut, _cut(values, slice(begin, end))
 
 
 def _num_rows(values: Any) -> int:
@@ -51,5 +111,8 @@ def _num_rows(values: Any) -> int:
     return shape[0] if shape else 0
 
 
-def _cut(values: Any, where: int | slice) -> Any:
-    return Tensor(values.numpy()[where], values.dtype) if isinstance(values, Tensor) else values[where]
+def _cut(values: Any, where: int | slice | np.ndarray) -> Any:
+    if not isinstance(where, np.ndarray) or isinstance(values, (np.ndarray, Tensor)):
+        return values[where]
+    picked = numpy_of(values, "Ragged", "values")[where]  # not all frameworks take arrays as an index
+    return picked if isinstance(values, (list, tuple)) or picked.dtype == object else in_kind_of(picked, values)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .._core import tensor_of
 from ..errors import InvalidArgumentError
 from . import arrow, convert, text
-from .arrays import needed
-from .rows import place_of, row
+from .arrays import needed, numpy_parts
+from .rows import elements, numbers_of, place_of, row, rows
 
 
 class Ragged:
@@ -31,9 +32,21 @@ class Ragged:
 
     >>> r[-1], [row.tolist() for row in r]
     (array([3.], dtype=float32), [[1.0, 2.0], [], [3.0]])
+
+    Slices, masks and lists of row numbers choose rows. A Ragged of booleans with the same splits chooses elements:
+
+    >>> r[1:].to_lists(), r[[True, False, True]].to_lists(), r[[2, 0]].to_lists()
+    ([[], [3.0]], [[1.0, 2.0], [3.0]], [[3.0], [1.0, 2.0]])
+    >>> r[Ragged(r.nested_splits, r.values > 1)].to_lists()
+    [[2.0], [], [3.0]]
+
+    Two are equal if their splits and values are the same numbers, whatever arrays hold them:
+
+    >>> r == Ragged.from_lists([[1, 2], [], [3]])
+    True
     """
 
-    __slots__ = ("nested_splits", "values")
+    __slots__ = ("__weakref__", "nested_splits", "values")
 
     nested_splits: list[Any]
     values: Any
@@ -68,22 +81,47 @@ class Ragged:
             return values
         return (len(self.nested_splits[0]) - 1, *[None] * self.ragged_rank, *values[1:])
 
+    @property
+    def dtype(self) -> str:
+        """TensorFlow's name of the type of the values. Lists have the one that they would take."""
+        return tensor_of(self.values, "Ragged", "values").dtype
+
     def __len__(self) -> int:
         if self.nested_splits:
             return len(self.nested_splits[0]) - 1
         if not self.shape:
             raise TypeError("a Ragged of shape () has no length")
-        return self.shape[0]
+        return int(np.shape(self.values)[0])
 
-    def __getitem__(self, index: int) -> Any:
-        splits, values = row(self.nested_splits, self.values, place_of(index, len(self), "Ragged"))
+    def __getitem__(self, index: int | slice | Sequence[int] | Sequence[bool] | np.ndarray[Any, Any] | Ragged) -> Any:
+        parts = self.nested_splits, self.values
+        if isinstance(index, Ragged):
+            return Ragged(*elements(*parts, index))
+        chosen = index if isinstance(index, slice) else numbers_of(index, len(self))
+        if chosen is not None:
+            return Ragged(*rows(*parts, chosen))
+        ways = "integers, slices, masks and lists of integers"
+        splits, values = row(*parts, place_of(index, len(self), "Ragged", ways))
         return Ragged(splits, values) if splits else values
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ragged):
+            return NotImplemented
+        mine, theirs = (numpy_parts(r.nested_splits, r.values, "Ragged.__eq__") for r in (self, other))
+        pairs = zip([*mine[0], mine[1]], [*theirs[0], theirs[1]], strict=False)
+        return len(mine[0]) == len(theirs[0]) and all(np.array_equal(a, b) for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]  # as lists: it can change
+
     def __repr__(self) -> str:
         return text.ragged(self)
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return text.html(self)
 
     # Conversions. What is shared and what is copied: docs/ragged.md.
 
@@ -91,15 +129,22 @@ class Ragged:
     def from_lists(
         cls, rows: Any, dtype: Any = None, *, ragged_rank: int | None = None, splits_dtype: str = "int64"
     ) -> Ragged:
-        """From nested Python lists. All leaves lie equally deep; a copy.
+        """From nested Python lists, or lists of arrays. All leaves lie equally deep; a copy.
 
         ragged_rank says how many levels become splits; the lists below must then be rectangular. Default: all but the
-        innermost. dtype is a TensorFlow name; default: what TensorFlow makes of such numbers.
+        innermost, but at least one of an empty list.
+
+        dtype is a TensorFlow name, and everything has to fit it. Without it, arrays and NumPy's numbers keep their type
+        (by NumPy's promotion where they differ), and Python's become what tf.ragged.constant makes of them: integers
+        int32, or int64 if one does not fit; floats float32; bool, complex128 and strings. Where there is nothing at
+        all, the values are int32, so that they can be ids (TensorFlow: float32).
 
         >>> Ragged.from_lists([[1, 2], [], [3]])
         Ragged([[1, 2],
                 [],
                 [3]], dtype='int32', shape=[3, (None)])
+        >>> Ragged.from_lists([np.float64([1, 2]), []]).dtype, Ragged.from_lists([[], [2**40]]).dtype
+        ('float64', 'int64')
         """
         return cls(*convert.from_lists(rows, dtype, ragged_rank, splits_dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,25 @@ def ragged(value: Any) -> str:
         return f"Ragged(nested_splits=[{splits}], values={_short(value.values)})"
     dtype = _dtype(value.values)
     return f"{prefix}{rows}, {f'dtype={dtype!r}, ' if dtype else ''}shape={_shape(value)})"
+
+
+def html(value: Any) -> str:
+    """A table with a line for every row that `ragged` shows."""
+    try:
+        splits, values = numpy_parts(value.nested_splits, value.values, "Ragged")
+        count = len(value)
+    except (OpError, TypeError, ValueError):  # no ragged tensor, or a scalar: there are no rows
+        return f"<pre>{escape(ragged(value))}</pre>"
+    edge = _EDGE if len(splits) + values.ndim <= 2 else 1
+    lines = []
+    for i in _ends(count, _EDGE):
+        shown = _level(splits, values, i, i + 1, edge, 0)[1:-1] if splits else _block(values[i], edge, 0)
+        lines.append(f"<tr><th>{i}</th><td style='text-align: left'><pre>{escape(shown)}</pre></td></tr>")
+    if len(lines) < count:
+        lines.insert(_EDGE, "<tr><th>...</th><td></td></tr>")
+    dtype = _dtype(value.values)
+    caption = escape(f"Ragged, {f'dtype={dtype!r}, ' if dtype else ''}shape={_shape(value)}")
+    return f"<table><caption>{caption}</caption>{''.join(lines)}</table>"
 
 
 def variant_array(elements: Any, shape: tuple[int, ...]) -> str:

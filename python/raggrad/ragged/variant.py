@@ -23,7 +23,7 @@ class VariantArray:
     ((2,), None)
     """
 
-    __slots__ = ("_elements", "_shape")
+    __slots__ = ("__weakref__", "_elements", "_shape")
 
     def __init__(self, elements: Any, shape: Sequence[int] | None = None) -> None:
         flat, nested_shape = _flatten(elements)
