@@ -11,6 +11,7 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/shape.h"
 #include "raggrad/core/status.h"
+#include "raggrad/core/stoppable.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/core/version.h"

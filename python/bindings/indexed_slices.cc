@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
+#include "raggrad/ops/sparse_segment/plan_state.h"
 #include "runtime.h"
 #include "tables.h"
 #include "tensor.h"
@@ -106,10 +108,23 @@ void RunCheck(bool fast, const F& call) {
   });
 }
 
-// The same for functions that change the tables of `read`, which their frameworks are told.
+// A plan is pickled as what it was made from: to sort the ids again takes less time than to send what was made of them.
+nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
+  const SegmentPlan& plan = nb::cast<const SegmentPlan&>(self);
+  const SegmentPlan::State& state = plan.state();
+  const std::string_view dtype = DTypeName(state.index_dtype);
+  const auto ids = [&](const TensorView& view) {
+    return NumpyView(view, self, /*writable=*/false).attr("astype")(nb::str(dtype.data(), dtype.size()));
+  };
+  return nb::make_tuple(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(self.ptr()))),
+                        nb::make_tuple(ids(state.indices_view()), ids(state.segment_ids_view()), plan.sizes().rows,
+                                       plan.sizes().segments));
+}
+
+// For functions that change the tables of `read`, which their frameworks are told.
 template <class F>
 void RunUpdate(const Reader& read, bool fast, const F& call) {
-  RunCheck(fast, call);
+  RunInPlace(fast, call);
   for (const nb::object& table : read.changed) NoteChange(table);
 }
 
@@ -139,7 +154,10 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
 >>> ops.segment_mean_grad_apply_(table, np.float32([[2], [6]]), plan=plan, optimizer=optimizers.SGD(learning_rate=0.5))
 >>> table.tolist()
 [[0.5], [2.0], [0.5]]
-)")
+
+A plan cannot change: copies of it are itself. Pickled, as between processes, it is the ids, which are planned anew.
+)",
+                          nb::is_weak_referenceable())
       .def(
           "__init__",
           [](SegmentPlan* self, nb::handle indices, nb::handle segment_ids, nb::handle num_rows,
@@ -170,6 +188,10 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
           },
           "indices"_a.none(), "segment_ids"_a.none(),
           "Raises InvalidArgumentError, naming the first difference, if the plan was made from other ids.")
+      .def("__reduce__", &Reduce)
+      .def("__copy__", [](nb::handle_t<SegmentPlan> self) { return nb::borrow(self); })
+      .def(
+          "__deepcopy__", [](nb::handle_t<SegmentPlan> self, nb::handle) { return nb::borrow(self); }, "memo"_a)
       .def("__repr__", [](const SegmentPlan& plan) {
         return nb::str("SegmentPlan({} ids, {} of {} rows, {} segments)")
             .format(plan.num_ids(), plan.num_unique(), plan.sizes().rows, plan.sizes().segments);

@@ -1,6 +1,9 @@
 #include "runtime.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <thread>
 
 #include "raggrad/core/fork.h"
 #include "raggrad/core/pool_allocator.h"
@@ -77,6 +80,29 @@ void SetNumThreads(int64_t threads) {
 std::shared_ptr<Parallel> CurrentPool() {
   const PoolLock lock(ThePool());
   return ThePool().current;
+}
+
+void InterruptiblePool::Run(int64_t tasks, TaskRef body) noexcept {
+  const auto caller = std::this_thread::get_id();
+  const auto task = [&](int64_t t) {
+    body(t);
+    if (std::this_thread::get_id() == caller) LookForSignals();
+  };
+  pool().Run(tasks, task);
+}
+
+void InterruptiblePool::LookForSignals() noexcept {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kOftenEnough = std::chrono::milliseconds(50);
+  const Clock::time_point now = Clock::now();
+  if (last_look_ == Clock::time_point{}) last_look_ = now;
+  if (now - last_look_ < kOftenEnough || stopped()) return;
+  last_look_ = now;
+  if (gettid() != getpid()) return;  // handlers run on the main thread, and the others need not fight for the GIL
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
+  interrupt_ = std::make_exception_ptr(nb::python_error());
+  stopped_.store(true, std::memory_order_relaxed);
 }
 
 int GetNumThreads() {

@@ -3,7 +3,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -11,6 +14,7 @@
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/stoppable.h"
 
 namespace raggrad::python {
 
@@ -46,21 +50,59 @@ Allocator& DoorAllocator() noexcept;
 // The door's pool, or null for the library's default one.
 std::shared_ptr<Parallel> CurrentPool();
 
-// Runs `call(ctx)` without the GIL and gives back its value, or raises its error.
+// The door's pool for one call, which Ctrl-C stops. Signals are looked for on the main thread, every 50 ms, between two
+// tasks: a call of one task has no cost. A handler that raises stops the call.
+class InterruptiblePool final : public StoppableParallel {
+ public:
+  explicit InterruptiblePool(std::shared_ptr<Parallel> pool) noexcept : pool_(std::move(pool)) {}
+
+  int num_workers() const noexcept override { return pool().num_workers(); }
+  void Run(int64_t tasks, TaskRef body) noexcept override;
+  bool stopped() const noexcept override { return stopped_.load(std::memory_order_relaxed); }
+
+  // Raises what the handler raised.
+  void RaiseInterrupt() const {
+    if (interrupt_) std::rethrow_exception(interrupt_);
+  }
+
+ private:
+  Parallel& pool() const noexcept { return pool_ ? *pool_ : DefaultParallel(); }
+  void LookForSignals() noexcept;
+
+  const std::shared_ptr<Parallel> pool_;
+  std::chrono::steady_clock::time_point last_look_{};
+  std::exception_ptr interrupt_;
+  std::atomic<bool> stopped_ = false;
+};
+
+// Runs `call(ctx)` without the GIL, on this pool, and gives back its result.
+template <class F>
+auto RunWithoutGil(bool fast, Parallel* pool, const F& call) {
+  if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
+  const nb::gil_scoped_release released;
+  Context ctx;
+  ctx.allocator = &DoorAllocator();
+  ctx.parallel = pool;
+  if (fast) ctx.accumulation = Accumulation::kFast;
+  return call(std::as_const(ctx));
+}
+
+// Runs `call(ctx)` and gives back its value, or raises its error, or what a signal's handler raised meanwhile.
 template <class F>
 auto RunOperator(bool fast, const F& call) {
-  if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
-  auto result = [&] {
-    const nb::gil_scoped_release released;
-    const std::shared_ptr<Parallel> pool = CurrentPool();
-    Context ctx;
-    ctx.allocator = &DoorAllocator();
-    ctx.parallel = pool.get();
-    if (fast) ctx.accumulation = Accumulation::kFast;
-    return call(std::as_const(ctx));
-  }();
+  InterruptiblePool pool(CurrentPool());
+  auto result = RunWithoutGil(fast, &pool, call);
+  pool.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   return *std::move(result);
+}
+
+// The same for functions that change something in place and give back a Status: signals have to wait until they end, so
+// that nothing is left half changed.
+template <class F>
+void RunInPlace(bool fast, const F& call) {
+  const std::shared_ptr<Parallel> pool = CurrentPool();
+  if (const Status status = RunWithoutGil(fast, pool.get(), call); !status.ok()) Raise(status);
 }
 
 }  // namespace raggrad::python

@@ -1,10 +1,13 @@
-// How loops are cut for Parallel: a few equal chunks per worker, none of them too small to be worth a thread.
+// How loops are cut for Parallel: a few equal chunks per worker, none of them too small to be worth a thread, and none
+// so large that a call could not be stopped.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "raggrad/core/error_text.h"
 #include "raggrad/core/parallel.h"
+#include "raggrad/core/stoppable.h"
 
 namespace raggrad::cpu {
 
@@ -16,11 +19,14 @@ struct Chunks {
   int64_t end(int64_t chunk) const noexcept { return begin(chunk + 1); }
 };
 
+inline constexpr int64_t kMostGrains = 1 << 7;  // in a chunk: some 10 ms of work
+
 // `grain`: the least number of items that pays for handing them to another thread (a hand-over costs some 5 us).
 // `per_worker` > 1 evens out chunks of unequal cost.
 inline Chunks SplitEvenly(const Parallel& parallel, int64_t size, int64_t grain, int64_t per_worker = 1) noexcept {
-  const int64_t wanted = parallel.num_workers() > 1 ? parallel.num_workers() * per_worker : 1;
-  return {size, std::clamp<int64_t>(size / std::max<int64_t>(grain, 1), 1, wanted)};
+  const int64_t for_workers = parallel.num_workers() > 1 ? parallel.num_workers() * per_worker : 1;
+  const int64_t grains = size / std::max<int64_t>(grain, 1);
+  return {size, std::clamp<int64_t>(grains, 1, std::max(for_workers, grains / kMostGrains))};
 }
 
 // body(chunk, begin, end) for each chunk.
@@ -32,6 +38,24 @@ void ForEachChunk(Parallel& parallel, const Chunks& chunks, const F& body) noexc
   }
   const auto task = [&](int64_t chunk) { body(chunk, chunks.begin(chunk), chunks.end(chunk)); };
   parallel.Run(chunks.count, task);
+}
+
+// Whether the caller wants no result any more.
+inline bool Stopped(const Parallel& parallel) noexcept {
+  const auto* const stoppable = dynamic_cast<const StoppableParallel*>(&parallel);
+  return stoppable != nullptr && stoppable->stopped();
+}
+
+inline Status StoppedError() noexcept { return MakeError(Code::kCancelled, "the call was stopped by its caller"); }
+
+// The same, but when the caller has stopped the call, chunks are left out: CANCELLED, and what they were to write has
+// no meaning.
+template <class F>
+[[nodiscard]] Status ForEachChunkUntilStopped(Parallel& parallel, const Chunks& chunks, const F& body) noexcept {
+  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+    if (!Stopped(parallel)) body(chunk, begin, end);
+  });
+  return Stopped(parallel) ? StoppedError() : Status();
 }
 
 }  // namespace raggrad::cpu

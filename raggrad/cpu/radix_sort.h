@@ -45,22 +45,23 @@ void InsertionSort(Record* records, int64_t n, const Key& key) noexcept {
 
 // One pass: from `in` to `out` by the digit at `shift`. Counter is wide enough for n.
 template <class Counter, class Record, class Key>
-void SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, Record* out, Counter* counters, int shift,
-                 int bits, const Key& key) noexcept {
+Status SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, Record* out, Counter* counters,
+                   int shift, int bits, const Key& key) noexcept {
   const uint32_t mask = (uint32_t{1} << bits) - 1;
   const int64_t digits = int64_t{1} << bits;
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  const Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     Counter* count = counters + chunk * digits;
     std::fill_n(count, digits, Counter{0});
     for (int64_t i = begin; i < end; ++i) ++count[(key(in[i]) >> shift) & mask];
   });
+  if (!counted.ok()) return counted;
   Counter next = 0;  // counts become places: by digit, then by chunk
   for (int64_t digit = 0; digit < digits; ++digit) {
     for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
       next = static_cast<Counter>(next + std::exchange(counters[chunk * digits + digit], next));
     }
   }
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  return ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     Counter* place = counters + chunk * digits;
     for (int64_t i = begin; i < end; ++i) out[place[(key(in[i]) >> shift) & mask]++] = in[i];
   });
@@ -75,7 +76,9 @@ Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t
   Result<Scratch<Counter>> counters = Scratch<Counter>::Make(ctx, chunks.count << digits.bits);
   if (!counters.ok()) return counters.status();
   for (int pass = 0; pass < digits.count; ++pass) {
-    SortByDigit(parallel, chunks, records, spare, counters->data(), pass * digits.bits, digits.bits, key);
+    const Status sorted =
+        SortByDigit(parallel, chunks, records, spare, counters->data(), pass * digits.bits, digits.bits, key);
+    if (!sorted.ok()) return sorted;
     std::swap(records, spare);
   }
   return records;
@@ -84,8 +87,8 @@ Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t
 }  // namespace radix_internal
 
 // Sorts n records by key(record), of which only the low `key_bits` (0 to 32) may be set. `spare` has room for n
-// records. Returns the one of the two buffers that holds the result. Scratch: at most 8 KiB per 16384 records, or 16
-// KiB if n does not fit 32 bits.
+// records. Returns the one of the two buffers that holds the result, or CANCELLED. Scratch: at most 8 KiB per 16384
+// records, or 16 KiB if n does not fit 32 bits.
 template <class Record, class Key>
 Result<Record*> RadixSort(const Context& ctx, Record* records, Record* spare, int64_t n, int key_bits,
                           const Key& key) noexcept {

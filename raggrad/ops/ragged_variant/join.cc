@@ -21,6 +21,7 @@ using raggrad::cpu::CopyStrings;
 using raggrad::cpu::CountCharacters;
 using raggrad::cpu::FirstError;
 using raggrad::cpu::ForEachChunk;
+using raggrad::cpu::ForEachChunkUntilStopped;
 using raggrad::cpu::HasNoData;
 using raggrad::cpu::SaturatingAdd;
 using raggrad::cpu::SplitEvenly;
@@ -48,13 +49,15 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
   Parallel& parallel = ctx.executor();
   const int64_t cost = total * static_cast<int64_t>(size) + static_cast<int64_t>(joined.pieces.size()) * kPieceCost;
   const int64_t chunks = SplitEvenly(parallel, cost, kCopyGrain, kChunksPerWorker).count;
-  ForEachChunk(parallel, Chunks{total, std::min(chunks, total)}, [&](int64_t, int64_t begin, int64_t end) {
+  const auto join = [&](int64_t, int64_t begin, int64_t end) {
     ForEachPiece(joined, size, begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
       std::byte* const to = out + static_cast<size_t>(at) * size;
       const size_t bytes = static_cast<size_t>(count) * size;
       values ? std::memcpy(to, values, bytes) : std::memset(to, 0, bytes);
     });
-  });
+  };
+  const Status copied = ForEachChunkUntilStopped(parallel, Chunks{total, std::min(chunks, total)}, join);
+  if (!copied.ok()) return copied;
   return output;
 }
 

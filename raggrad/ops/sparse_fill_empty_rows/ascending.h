@@ -150,22 +150,24 @@ Result<bool> SeparateAscending(const Problem& p, const Context& ctx, E* d_values
   auto relay = ::raggrad::cpu::Relay::Make(ctx, chunks.count);
   if (!relay.ok()) return relay.status();
   std::atomic<bool> ascending = true;
-  ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    using ::raggrad::cpu::Relay;
-    const int64_t on_the_way = FewOthers(p, begin, end) ? (end - begin) / 2 : 0;
-    std::optional<Relay::Turn> turn;
-    const auto ready = [&] { return OthersBefore(p, chunks.begin(turn->CountReady())); };
-    if (sum != nullptr && on_the_way > 0) turn.emplace(*relay);
-    if (turn && *turn) sum->Allow(ready());
-    if (!SeparateAscending(p, begin, end, d_values, others, turn && *turn ? sum : nullptr)) {
-      ascending.store(false, std::memory_order_relaxed);
-      return;
-    }
-    relay->Ready(chunk);
-    if (sum == nullptr) return;
-    if (!turn) turn.emplace(*relay);
-    if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk takes as many
-  });
+  const Status walked =
+      ::raggrad::cpu::ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+        using ::raggrad::cpu::Relay;
+        const int64_t on_the_way = FewOthers(p, begin, end) ? (end - begin) / 2 : 0;
+        std::optional<Relay::Turn> turn;
+        const auto ready = [&] { return OthersBefore(p, chunks.begin(turn->CountReady())); };
+        if (sum != nullptr && on_the_way > 0) turn.emplace(*relay);
+        if (turn && *turn) sum->Allow(ready());
+        if (!SeparateAscending(p, begin, end, d_values, others, turn && *turn ? sum : nullptr)) {
+          ascending.store(false, std::memory_order_relaxed);
+          return;
+        }
+        relay->Ready(chunk);
+        if (sum == nullptr) return;
+        if (!turn) turn.emplace(*relay);
+        if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk takes as many
+      });
+  if (!walked.ok()) return walked;
   if (ascending && sum != nullptr) sum->AddUpTo(p.n_full() - p.n());
   return ascending.load();
 }

@@ -120,16 +120,18 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
   others.values = *std::move(values);
   if (sum != nullptr) *sum = Sum(others.values.data());
   const E* const grad = p.grad_values.As<E>();
-  ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    E* out = others.values.data() + (*starts)[chunk];
-    for (int64_t word = begin; word < end; ++word) {
-      for (uint64_t bits = unnamed(word); bits != 0; bits &= bits - 1)
-        *out++ = grad[word * 64 + std::countr_zero(bits)];
-    }
-    relay->Ready(chunk);
-    if (sum == nullptr) return;
-    if (::raggrad::cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
-  });
+  const Status copied =
+      ::raggrad::cpu::ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+        E* out = others.values.data() + (*starts)[chunk];
+        for (int64_t word = begin; word < end; ++word) {
+          for (uint64_t bits = unnamed(word); bits != 0; bits &= bits - 1)
+            *out++ = grad[word * 64 + std::countr_zero(bits)];
+        }
+        relay->Ready(chunk);
+        if (sum == nullptr) return;
+        if (::raggrad::cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
+      });
+  if (!copied.ok()) return copied;
   if (sum != nullptr) sum->AddUpTo(others.count);
   return others;
 }
@@ -149,7 +151,8 @@ Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Su
   }
   Parallel& parallel = ctx.executor();
   ::raggrad::cpu::Chunks chunks = ::raggrad::cpu::SplitEvenly(parallel, p.n(), kEntryGrain);
-  chunks.count = std::min(chunks.count, NamedPlaces::kMostSets);
+  // Each has a set of its own.
+  chunks.count = std::min<int64_t>({chunks.count, NamedPlaces::kMostSets, parallel.num_workers()});
   Result<NamedPlaces> named = NamedPlaces::Make(ctx, p.n_full(), chunks.count);
   if (!named.ok()) return named.status();
   if (Status s = GatherAndMark(p, parallel, chunks, d_values, *named); !s.ok()) return s;

@@ -15,7 +15,8 @@
 namespace raggrad::sparse_segment::cpu {
 namespace {
 
-using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::Chunks;
+using ::raggrad::cpu::ForEachChunkUntilStopped;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
@@ -27,12 +28,14 @@ Status CheckIds(const ForwardProblem& p, Parallel& parallel, int64_t rows) noexc
   const Seg* ids = p.segment_ids.As<Seg>();
   const int64_t data_rows = p.data.dim(0);
   std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
-  ForEachChunk(parallel, SplitEvenly(parallel, p.n(), kIdGrain), [&](int64_t, int64_t begin, int64_t end) {
+  const Chunks chunks = SplitEvenly(parallel, p.n(), kIdGrain);
+  const Status looked = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     bool valid = true;  // without a branch for each id, so that the loops become vector code
     for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
     for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
     if (!valid) fault.store(true, std::memory_order_relaxed);
   });
+  if (!looked.ok()) return looked;
   return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
 }
 
@@ -111,12 +114,13 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   const int64_t width = *Shape::Product(p.data.shape.tail());
   const ForwardJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
   const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
-  RunRows(
+  const Status pooled = RunRows(
       parallel, SplitRows(parallel, p.n() + *rows, width * static_cast<int64_t>(sizeof(T))), *rows, width,
       [&](int64_t unit) { return segments.row_at(unit); }, [&](int64_t row) { return segments.length(row); },
       [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
         PoolRows(job, segments, *pool, row_begin, row_end, column_begin, column_end);
       });
+  if (!pooled.ok()) return pooled;
   return output;
 }
 

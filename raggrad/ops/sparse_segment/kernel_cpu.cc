@@ -15,7 +15,9 @@
 namespace raggrad::sparse_segment::cpu {
 namespace {
 
+using ::raggrad::cpu::Chunks;
 using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::ForEachChunkUntilStopped;
 using ::raggrad::cpu::SplitEvenly;
 
 // The problem's plan, or one that is made now.
@@ -90,11 +92,12 @@ Status RunRowLoop(const Problem& p, const Plan<C>& plan, const Context& ctx, T* 
   };
   const auto length = [&](int64_t row) { return job.row_starts[row + 1] - job.row_starts[row]; };
   Parallel& parallel = ctx.executor();
-  RunRows(parallel, SplitRows(parallel, p.n(), row_bytes), plan.rows, p.width, row_at, length,
-          [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-            (*sum_rows)(job, row_begin, row_end, column_begin, column_end);
-          });
-  return {};
+  return RunRows(
+      parallel, SplitRows(parallel, p.n(), row_bytes), plan.rows, p.width, row_at, length,
+      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+        (*sum_rows)(job, row_begin, row_end, column_begin, column_end);
+      },
+      /*in_place=*/update != nullptr);
 }
 
 template <class Idx, class C>
@@ -124,11 +127,12 @@ Result<SparseSegmentGradV2Output> GradV2(const Problem& p, const Context& ctx) n
 
 // Zeroes the rows of the dense output that no index names; the row loop writes the others.
 template <class T, class C>
-void ZeroOtherRows(Parallel& parallel, const Problem& p, const Plan<C>& plan, T* output) noexcept {
+Status ZeroOtherRows(Parallel& parallel, const Problem& p, const Plan<C>& plan, T* output) noexcept {
   const auto row_number = [&](int64_t u) { return static_cast<int64_t>(plan.contributions[plan.row_starts[u]].row); };
   const int64_t row_bytes = p.width * static_cast<int64_t>(sizeof(T));
-  if (row_bytes == 0) return;
-  ForEachChunk(parallel, SplitRows(parallel, p.dim0, row_bytes), [&](int64_t, int64_t begin, int64_t end) {
+  if (row_bytes == 0) return {};
+  const Chunks chunks = SplitRows(parallel, p.dim0, row_bytes);
+  return ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     int64_t u = 0;  // the first unique row at or after `begin`
     for (int64_t upper = plan.rows; u < upper;) {
       const int64_t middle = u + (upper - u) / 2;
@@ -152,13 +156,13 @@ Result<Tensor> Grad(const Problem& p, const Context& ctx) noexcept {
   Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(p.dim0, p.grad.shape.tail()));
   if (!output.ok()) return output.status();
   if (p.n() == 0 || p.dim0 == 0) {
-    ZeroOtherRows(ctx.executor(), p, Plan<C>(), output->As<T>());
+    if (Status s = ZeroOtherRows(ctx.executor(), p, Plan<C>(), output->As<T>()); !s.ok()) return s;
     return output;
   }
   const Result<PlanOf<C>> plan = PlanOf<C>::Make(p, ctx);
   if (!plan.ok()) return plan.status();
   if (Status s = RunRowLoop(p, **plan, ctx, output->As<T>(), /*dense=*/true); !s.ok()) return s;
-  ZeroOtherRows(ctx.executor(), p, **plan, output->As<T>());
+  if (Status s = ZeroOtherRows(ctx.executor(), p, **plan, output->As<T>()); !s.ok()) return s;
   return output;
 }
 

@@ -14,7 +14,7 @@ namespace raggrad::sparse_segment {
 namespace {
 
 using ::raggrad::cpu::Chunks;
-using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::ForEachChunkUntilStopped;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 1 << 14;       // ids per chunk at least
@@ -82,7 +82,8 @@ Result<bool> Pack(const Problem& p, const Idx* indices, const Segments& segment_
   const Chunks chunks = SplitEvenly(parallel, p.n(), kGrain);
   std::atomic<bool> fault = false;
   std::atomic<bool> unsorted = false;
-  ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  const bool shared = chunks.count > 1 && parallel.num_workers() > 1;
+  const Status packed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     bool ascending = begin == 0 || indices[begin - 1] <= indices[begin];
     // Blocks stay in the L1 cache between the loops.
     for (int64_t block = begin; block < end; block += kPackBlock) {
@@ -95,10 +96,11 @@ Result<bool> Pack(const Problem& p, const Idx* indices, const Segments& segment_
         contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
       }
       if (ascending) ascending = std::is_sorted(indices + std::max(block, begin + 1) - 1, indices + block_end);
-      if (counts != nullptr) CountRuns(segment_ids, block, block_end, chunks.count > 1, counts);
+      if (counts != nullptr) CountRuns(segment_ids, block, block_end, shared, counts);
     }
     if (!ascending) unsorted.store(true, std::memory_order_relaxed);
   });
+  if (!packed.ok()) return packed;
   if (fault) return FirstFault<Idx>(p, segment_ids);
   return !unsorted;
 }
@@ -171,11 +173,12 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
 
   Result<Scratch<int64_t>> first_row = Scratch<int64_t>::Make(ctx, chunks.count);
   if (!first_row.ok()) return first_row.status();
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  const Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t i = begin; i < end; ++i) count += starts_row(i) ? 1 : 0;
     (*first_row)[chunk] = count;
   });
+  if (!counted.ok()) return counted;
   for (int64_t chunk = 0; chunk < chunks.count; ++chunk) {
     plan.rows += std::exchange((*first_row)[chunk], plan.rows);
   }
@@ -184,7 +187,7 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
   if (!row_starts.ok()) return row_starts.status();
   plan.row_starts = *std::move(row_starts);
   plan.row_starts[plan.rows] = n;
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  return ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     // Written for every i and kept for the first of each row: a branch would be mispredicted half the time.
     int64_t* row = plan.row_starts.data() + (*first_row)[chunk];
     const int64_t* const rows_end =
@@ -194,7 +197,6 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
       row += starts_row(i) ? 1 : 0;
     }
   });
-  return {};
 }
 
 }  // namespace
@@ -208,9 +210,11 @@ Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Cont
     Result<Scratch<int64_t>> counts = Scratch<int64_t>::Make(ctx, problem.segments());
     if (!counts.ok()) return counts.status();
     plan.counts = *std::move(counts);
-    ForEachChunk(parallel, SplitEvenly(parallel, problem.segments(), kGrain), [&](int64_t, int64_t begin, int64_t end) {
+    const Chunks chunks = SplitEvenly(parallel, problem.segments(), kGrain);
+    const Status zeroed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
       std::fill_n(plan.counts.data() + begin, end - begin, int64_t{0});
     });
+    if (!zeroed.ok()) return zeroed;
   }
 
   Result<Scratch<C>> contributions = Scratch<C>::Make(ctx, problem.n());

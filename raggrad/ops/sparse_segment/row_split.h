@@ -21,12 +21,14 @@ inline ::raggrad::cpu::Chunks SplitRows(const Parallel& parallel, int64_t units,
 // by one worker, so the order of its sum does not depend on their number. The rows' units of work lie end to end in
 // `chunks`, row_at(unit) is the first row that starts there or later, length(row) at most how many units it has. The
 // cut is by units, not by rows; a row with so many that it would keep one worker busy alone is cut by columns.
+// CANCELLED if the caller has stopped the call and `in_place` is false; rows are missing then.
 template <class RowAt, class Length, class Run>
-void RunRows(Parallel& parallel, const ::raggrad::cpu::Chunks& chunks, int64_t rows, int64_t width, const RowAt& row_at,
-             const Length& length, const Run& run) noexcept {
+[[nodiscard]] Status RunRows(Parallel& parallel, const ::raggrad::cpu::Chunks& chunks, int64_t rows, int64_t width,
+                             const RowAt& row_at, const Length& length, const Run& run,
+                             bool in_place = false) noexcept {
   if (chunks.count == 1) {
     run(int64_t{0}, rows, int64_t{0}, width);
-    return;
+    return {};
   }
   const int64_t strips = std::clamp<int64_t>(width / kColumnGrain, 1, parallel.num_workers());
   const ::raggrad::cpu::Chunks columns = {width, strips};
@@ -34,6 +36,7 @@ void RunRows(Parallel& parallel, const ::raggrad::cpu::Chunks& chunks, int64_t r
   // it is the last to start in its chunk: looking at one row per chunk finds them all.
   const int64_t hot_length = chunks.size / chunks.count;
   const auto task = [&](int64_t t) {
+    if (!in_place && ::raggrad::cpu::Stopped(parallel)) return;
     const int64_t chunk = t / (strips + 1);
     const int64_t strip = t % (strips + 1) - 1;
     const int64_t begin = row_at(chunks.begin(chunk));
@@ -47,6 +50,7 @@ void RunRows(Parallel& parallel, const ::raggrad::cpu::Chunks& chunks, int64_t r
     }
   };
   parallel.Run(chunks.count * (strips + 1), task);
+  return !in_place && ::raggrad::cpu::Stopped(parallel) ? ::raggrad::cpu::StoppedError() : Status();
 }
 
 }  // namespace raggrad::sparse_segment

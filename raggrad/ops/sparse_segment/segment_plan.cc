@@ -16,6 +16,7 @@ namespace {
 
 using cpu::FirstError;
 using cpu::ForEachChunk;
+using cpu::ForEachChunkUntilStopped;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
 using sparse_segment::CheckSameSize;
@@ -62,7 +63,8 @@ Result<bool> CopyIds(const TensorView& ids, const Context& ctx, Scratch<Copy>& c
   return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<bool> {
     const Id* in = ids.As<Id>();
     std::atomic<bool> ascending = true;
-    ForEachChunk(parallel, SplitEvenly(parallel, ids.dim(0), kGrain), [&](int64_t, int64_t begin, int64_t end) {
+    const cpu::Chunks chunks = SplitEvenly(parallel, ids.dim(0), kGrain);
+    const Status copied = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
       bool sorted = true;
       for (int64_t i = begin; i < end; ++i) {
         out[i] = static_cast<Copy>(in[i]);
@@ -70,6 +72,7 @@ Result<bool> CopyIds(const TensorView& ids, const Context& ctx, Scratch<Copy>& c
       }
       if (!sorted) ascending.store(false, std::memory_order_relaxed);
     });
+    if (!copied.ok()) return copied;
     return ascending.load();
   });
 }
@@ -89,14 +92,15 @@ Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) n
   Result<Scratch<float>> scales = Scratch<float>::Make(ctx, n);
   if (!scales.ok()) return scales.status();
   Parallel& parallel = ctx.executor();
-  ForEachChunk(parallel, SplitEvenly(parallel, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
+  const cpu::Chunks chunks = SplitEvenly(parallel, n, kGrain);
+  const Status scaled = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       (*scales)[k] =
           sparse_segment::ScaleOf<float>(SegmentCombiner::kMean, plan.counts[plan.contributions[k].segment()]);
     }
   });
   plan.mean_scales = *std::move(scales);
-  return {};
+  return scaled;
 }
 
 Status FillOnCpu(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept {

@@ -17,7 +17,7 @@ namespace {
 using ::raggrad::cpu::CheckStrings;
 using ::raggrad::cpu::Chunks;
 using ::raggrad::cpu::CopyStrings;
-using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::ForEachChunkUntilStopped;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kWord = 64;     // entries whose bits share a word
@@ -77,7 +77,7 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
   auto begins = Scratch<int64_t>::Make(ctx, chunks.count);
   if (!begins.ok()) return begins.status();
   const Box<kDims> box(problem);
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  const Status selected = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t word = begin; word < end; ++word) {
       const int64_t* index = problem.indices + word * kWord * box.d();
@@ -90,6 +90,7 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
     }
     (*begins)[chunk] = count;
   });
+  if (!selected.ok()) return selected;
   int64_t total = 0;
   for (int64_t chunk = 0; chunk < chunks.count; ++chunk) total += std::exchange((*begins)[chunk], total);
   return Kept{chunks, *std::move(bits), *std::move(begins), total};
@@ -97,8 +98,8 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
 
 // copy(entry, place, count) for runs of entries that are kept and so lie together in the output: all of a word, or one.
 template <class F>
-void ForEachKept(const Kept& kept, Parallel& parallel, const F& copy) noexcept {
-  ForEachChunk(parallel, kept.chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+Status ForEachKept(const Kept& kept, Parallel& parallel, const F& copy) noexcept {
+  return ForEachChunkUntilStopped(parallel, kept.chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t place = kept.begins[chunk];
     for (int64_t word = begin; word < end; ++word) {
       uint64_t mask = kept.bits[word];
@@ -113,9 +114,9 @@ void ForEachKept(const Kept& kept, Parallel& parallel, const F& copy) noexcept {
 }
 
 template <int64_t kDims>
-void CopyIndices(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, int64_t* out) noexcept {
+Status CopyIndices(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, int64_t* out) noexcept {
   const Box<kDims> box(problem);
-  ForEachKept(kept, parallel, [&](int64_t entry, int64_t place, int64_t count) {
+  return ForEachKept(kept, parallel, [&](int64_t entry, int64_t place, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
       box.Shift(problem.indices + (entry + k) * box.d(), out + (place + k) * box.d());
     }
@@ -124,10 +125,10 @@ void CopyIndices(const ForwardProblem& problem, const Kept& kept, Parallel& para
 
 // By their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
-void CopyValues(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, void* values) noexcept {
+Status CopyValues(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, void* values) noexcept {
   const std::byte* const in = problem.values.As<std::byte>();
   std::byte* const out = static_cast<std::byte*>(values);
-  ForEachKept(kept, parallel, [=](int64_t entry, int64_t place, int64_t count) {
+  return ForEachKept(kept, parallel, [=](int64_t entry, int64_t place, int64_t count) {
     const auto offset = [](int64_t elements) { return static_cast<size_t>(elements) * kBytes; };
     const std::byte* const from = in + offset(entry);
     std::byte* const to = out + offset(place);
@@ -144,11 +145,12 @@ Result<Tensor> KeptValues(const ForwardProblem& problem, const Kept& kept, const
     if constexpr (std::is_same_v<T, String>) {
       auto strings = Scratch<String>::Make(ctx, kept.total);
       if (!strings.ok()) return strings.status();
-      CopyValues<sizeof(String)>(problem, kept, ctx.executor(), strings->data());
+      if (Status s = CopyValues<sizeof(String)>(problem, kept, ctx.executor(), strings->data()); !s.ok()) return s;
       return CopyStrings(ctx, 1, Shape{kept.total}, {strings->data(), static_cast<size_t>(kept.total)});
     } else {
       auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{kept.total});
-      if (values.ok()) CopyValues<sizeof(T)>(problem, kept, ctx.executor(), values->data());
+      if (!values.ok()) return values;
+      if (Status s = CopyValues<sizeof(T)>(problem, kept, ctx.executor(), values->data()); !s.ok()) return s;
       return values;
     }
   });
@@ -164,7 +166,8 @@ Result<SparseSliceOutput> Slice(const ForwardProblem& problem, const Context& ct
   if (!output_values.ok()) return output_values.status();
   auto output_shape = AllocateOutput(ctx, 2, DType::kInt64, Shape{problem.d()});
   if (!output_shape.ok()) return output_shape.status();
-  CopyIndices<kDims>(problem, *kept, ctx.executor(), output_indices->As<int64_t>());
+  const Status copied = CopyIndices<kDims>(problem, *kept, ctx.executor(), output_indices->As<int64_t>());
+  if (!copied.ok()) return copied;
   for (size_t c = 0; c < problem.shape.size(); ++c) {
     output_shape->As<int64_t>()[c] = OutputDim(problem.shape[c], problem.start[c], problem.size[c]);
   }

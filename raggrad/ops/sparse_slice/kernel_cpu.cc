@@ -13,6 +13,7 @@ namespace {
 
 using ::raggrad::cpu::Chunks;
 using ::raggrad::cpu::ForEachChunk;
+using ::raggrad::cpu::ForEachChunkUntilStopped;
 using ::raggrad::cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 8192;  // rows that pay for a thread: some 10 us of work
@@ -121,12 +122,13 @@ Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Con
   const auto walk_chunk = [&](int64_t chunk, int64_t begin, int64_t cursor) {
     return Walk(rows, values, begin, chunk_begin(chunk + 1), cursor);
   };
-  ForEachChunk(ctx.executor(), chunks, [&](int64_t chunk, int64_t, int64_t) {
+  const Status walked = ForEachChunkUntilStopped(ctx.executor(), chunks, [&](int64_t chunk, int64_t, int64_t) {
     const int64_t begin = chunk_begin(chunk);
     const int64_t guess = chunk == 0 ? 0 : rows.LowerBound(begin);
     (*runs)[chunk] = {guess, walk_chunk(chunk, begin, guess)};
   });
 
+  if (!walked.ok()) return walked;
   int64_t cursor = (*runs)[0].end;
   for (int64_t chunk = 1; chunk < chunks.count; ++chunk) {
     const auto [begin, end] = (*runs)[chunk];

@@ -1,0 +1,82 @@
+"""Ctrl-C in the middle of a long call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# main() is a long call. Sends SIGINT to the process while it runs, and prints what came of it, and whether that took
+# clearly less time than an undisturbed call; on a busy machine it takes a few attempts to see that.
+SCRIPT = """
+import os, signal, threading, time
+import numpy as np
+import raggrad
+from raggrad import IndexedSlices, SegmentPlan, optimizers, raw_ops
+
+raggrad.set_num_threads({threads})
+n = 20_000_000
+table = np.zeros((1000, 64), np.float32)
+ids = np.arange(n, dtype=np.int64) * 7919 % 1000
+bags = np.arange(n, dtype=np.int64) // 50
+column = np.zeros((1000, 1), np.float32)
+ones = np.ones((n, 1), np.float32)
+
+def main():
+    {call}
+
+def timed(interrupt_after=None):
+    if interrupt_after is not None:
+        threading.Timer(interrupt_after, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.perf_counter()
+    try:
+        main()
+        time.sleep(0.5 if interrupt_after is not None else 0)
+        error = None
+    except KeyboardInterrupt as caught:
+        error = caught
+    return time.perf_counter() - start, error
+
+for attempt in range(5):
+    whole, _ = timed()
+    part, error = timed(0.2 * whole)
+    if part < 0.7 * whole:
+        break
+print(type(error).__name__, part < 0.7 * whole)
+"""
+
+CALLS = {
+    "a forward": "raw_ops.SparseSegmentSum(data=table, indices=ids, segment_ids=bags)",
+    "a gradient": (
+        "raw_ops.SparseSegmentSumGradV2(grad=ones, indices=ids, segment_ids=bags, dense_output_dim0=1000)"
+    ),
+    "a plan": "SegmentPlan(ids, bags, num_rows=1000, num_segments=n // 50)",
+}
+
+
+def run(call: str, threads: int, after: str = "") -> list[str]:
+    code = SCRIPT.format(call=call, threads=threads) + after
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_long_call_ends_early(call: str, threads: int) -> None:
+    assert run(CALLS[call], threads) == ["KeyboardInterrupt True"]
+
+
+def test_a_handler_that_does_not_raise_does_not_end_the_call() -> None:
+    handler = "signal.signal(signal.SIGINT, lambda *_: print('seen')); "
+    *seen, outcome = run(handler + CALLS["a gradient"], 2)
+    assert set(seen) == {"seen"}
+    assert outcome.startswith("NoneType")
+
+
+def test_an_update_in_place_is_made_whole() -> None:
+    call = "IndexedSlices(ones, ids, (1000, 1)).apply_(column, optimizers.SGD(learning_rate=1.0))"
+    outcome, updates = run(call, 2, "print(-column.sum(dtype=np.float64) / n)")
+    assert outcome.startswith("KeyboardInterrupt")
+    assert float(updates).is_integer()
