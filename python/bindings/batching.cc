@@ -325,7 +325,8 @@ number of calls, from any number of threads; a cancelled one stays cancelled, an
 >>> token.cancel()
 >>> token.cancelled
 True
-)")
+)",
+                                 nb::is_weak_referenceable())
       .def(nb::init<const LinkedCancellation*>(), "parent"_a.none() = nb::none())
       .def(
           "cancel",
@@ -371,7 +372,8 @@ void DefineResources(nb::class_<PyRuntime>& runtime) {
 
 void DefineBatching(nb::module_& module) {
   DefineCancellation(module);
-  nb::class_<PyRuntime> runtime(module, "BatchingRuntime", "What raggrad.batching.Runtime is made of.");
+  nb::class_<PyRuntime> runtime(module, "BatchingRuntime", "What raggrad.batching.Runtime is made of.",
+                                nb::is_weak_referenceable());
   runtime
       .def(
           "__init__", [](PyRuntime* self, const nb::tuple& limits) { new (self) PyRuntime(ReadLimits(limits)); },
@@ -388,6 +390,8 @@ void DefineBatching(nb::module_& module) {
            "done"_a.none());
   DefineResources(runtime);
   module.def("sleeping_threads", &SleepingThreads, "The idents of threads that wait for a call to end.");
+  module.def("repeat_in_background", &RepeatInBackground, "look"_a,
+             "Calls `look` every 20 ms from a thread of its own, until it returns False.");
   module.def("close_all_runtimes", &PyRuntime::CloseAll);
   module.def("end_batching", &PyRuntime::EndAll, "Called when the interpreter ends.");
   module.def("forget_visits", &ForgetVisits, "Called in a child of fork().");

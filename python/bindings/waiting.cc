@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "runtime.h"
@@ -71,6 +72,23 @@ void LetOthersRun() noexcept {
     nanosleep(&moment, nullptr);
   }
   last_time = Clock::now();
+}
+
+void RepeatInBackground(nb::object look) {
+  const auto look_again = [](nb::handle function) {
+    const GilVisit visit;
+    if (!visit.welcome()) return false;  // and the function is left to the end of the process
+    try {
+      if (nb::cast<bool>(function())) return true;
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(function);
+    }
+    function.dec_ref();
+    return false;
+  };
+  std::thread([look_again, function = look.release()] {
+    while (look_again(function)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }).detach();
 }
 
 std::vector<unsigned long> SleepingThreads() {

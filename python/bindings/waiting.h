@@ -67,6 +67,10 @@ class InterruptibleSleeper final : public Sleeper {
 // The threads that sleep and have not been woken, by Python's numbers.
 std::vector<unsigned long> SleepingThreads();
 
+// Calls `look` every 20 ms from a thread that Python does not know, until it returns false, raises, or the interpreter
+// ends. Looking for what is over is the only polling, and there is no other way.
+void RepeatInBackground(nb::object look);
+
 // At the end of a call that has brought something for others and gets nothing itself: if several threads call, lets
 // another one have the GIL, now and then, and always if somebody sleeps. Otherwise Python takes it from a thread after
 // 5 ms, wherever it is; and if it is about to bring a piece, or to return with a batch, that has to wait for its turn.

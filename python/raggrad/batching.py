@@ -31,7 +31,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import thread as _pools  # noqa: F401 (what is registered last is called first)
@@ -40,6 +39,7 @@ from typing import Any, Literal, NamedTuple
 from . import _core
 from ._core import Cancellation
 from .errors import CancelledError, OpError
+from .typing import ArrayLike, DTypeLike
 
 __all__ = [
     "BatchOutput",
@@ -140,7 +140,7 @@ class Resource:
                 raise
 
 
-class _Call(Future):
+class _Call(Future[Any]):
     """The future of one call."""
 
     def __init__(self, method: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ class _Call(Future):
             self.set_exception(error)
 
 
-async def _awaited(call: Future) -> Any:
+async def _awaited(call: Future[Any]) -> Any:
     import asyncio  # takes as long as all of raggrad
 
     return call.result() if call.done() else await asyncio.wrap_future(call)
@@ -188,13 +188,13 @@ class Runtime(_core.BatchingRuntime):
     def unbatch_grad(
         self,
         *,
-        original_input: Any,
-        batch_index: Any,
-        grad: Any,
-        id: Any,
+        original_input: ArrayLike,
+        batch_index: ArrayLike,
+        grad: ArrayLike,
+        id: ArrayLike,
         container: str = "",
         shared_name: str = "",
-        T: Any = None,
+        T: DTypeLike | None = None,
         timeout_micros: float | None = None,
         cancellation: Cancellation | None = None,
         strict: bool = False,
@@ -218,13 +218,13 @@ class Runtime(_core.BatchingRuntime):
     def unbatch(
         self,
         *,
-        batched_tensor: Any,
-        batch_index: Any,
-        id: Any,
+        batched_tensor: ArrayLike,
+        batch_index: ArrayLike,
+        id: ArrayLike,
         timeout_micros: int | None = None,
         container: str = "",
         shared_name: str = "",
-        T: Any = None,
+        T: DTypeLike | None = None,
         wait_micros: float | None = None,
         cancellation: Cancellation | None = None,
         done: Done | None = None,
@@ -244,7 +244,7 @@ class Runtime(_core.BatchingRuntime):
     def batch(
         self,
         *,
-        in_tensors: Sequence[Any],
+        in_tensors: Sequence[ArrayLike],
         num_batch_threads: int,
         max_batch_size: int,
         batch_timeout_micros: int,
@@ -254,7 +254,7 @@ class Runtime(_core.BatchingRuntime):
         container: str = "",
         shared_name: str = "",
         batching_queue: str = "",
-        T: Sequence[Any] | None = None,
+        T: Sequence[DTypeLike] | None = None,
         timeout_micros: float | None = None,
         cancellation: Cancellation | None = None,
         done: Done | None = None,
@@ -273,15 +273,15 @@ class Runtime(_core.BatchingRuntime):
         )  # fmt: skip
         return output and _tuple(BatchOutput, output)
 
-    def unbatch_grad_future(self, **arguments: Any) -> Future:
+    def unbatch_grad_future(self, **arguments: Any) -> Future[Any]:
         """unbatch_grad(**arguments) as a future."""
         return _Call(self.unbatch_grad, arguments)
 
-    def unbatch_future(self, **arguments: Any) -> Future:
+    def unbatch_future(self, **arguments: Any) -> Future[Any]:
         """unbatch(**arguments) as a future."""
         return _Call(self.unbatch, arguments)
 
-    def batch_future(self, **arguments: Any) -> Future:
+    def batch_future(self, **arguments: Any) -> Future[Any]:
         """batch(**arguments) as a future."""
         return _Call(self.batch, arguments)
 
@@ -327,19 +327,19 @@ def set_default_runtime(runtime: Runtime) -> Runtime:
     return runtime
 
 
-def _let_threads_end() -> None:
+def _let_threads_end() -> bool:
     """Python waits for its threads when the main one has ended. When all that are left wait for calls of others, there
-    are no others, and their calls are cancelled. Looking for that is the only polling, and there is no other way.
+    are no others, and their calls are cancelled. Whether there are threads left to look at.
     """
-    while threads := [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]:
-        if {t.ident for t in threads} <= set(_core.sleeping_threads()):
-            _core.close_all_runtimes()
-        time.sleep(0.02)
+    threads = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    if threads and {t.ident for t in threads} <= set(_core.sleeping_threads()):
+        _core.close_all_runtimes()
+    return bool(threads)
 
 
 def _main_thread_ends() -> None:
     if _core.sleeping_threads():
-        threading.Thread(target=_let_threads_end, daemon=True).start()
+        _core.repeat_in_background(_let_threads_end)  # no thread of Python: 3.12.0 and 3.12.1 start none that late
 
 
 # What still waits when the interpreter ends is told in time: futures, tasks and daemon threads.

@@ -24,8 +24,9 @@ def wait(**more):
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of its own; one that hangs fails."""
-    command = [sys.executable, "-c", SCRIPT + textwrap.dedent(code)]
+    """Runs a program of its own; one that hangs fails. That Python warns of fork() beside threads is not the point."""
+    quiet = "-Wignore:This process:DeprecationWarning"
+    command = [sys.executable, quiet, "-c", SCRIPT + textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
