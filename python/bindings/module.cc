@@ -34,18 +34,13 @@ void DefineSettings(nb::module_& module) {
   module.def("instruction_set", &ChosenIsa,
              "The instruction-set level that calls use. Raises if RAGGRAD_ISA names one that this machine lacks.");
   module.def("instruction_sets", &Isas, "The levels that this build has and this machine can run, best last.");
-  module.def("set_num_threads", &SetNumThreads, "threads"_a,
-             "How many threads operators use, the calling one included. Calls that are running are not disturbed.");
-  module.def("get_num_threads", &GetNumThreads,
-             "How many threads operators use: what was set, or RAGGRAD_NUM_THREADS, or as many as the machine has.");
-  module.def("set_memory_limit", &SetMemoryLimit, "bytes"_a.none(),
-             "The largest single piece of memory an operator may ask for. A call that needs a larger one raises "
-             "ResourceExhaustedError. None: as much as the machine has.");
-  module.def("get_memory_limit", &GetMemoryLimit, "What set_memory_limit was given.");
-  module.def("set_memory_pool", &SetMemoryPool, "bytes"_a,
-             "How much memory of large arrays that were dropped is kept for new ones: fresh memory costs page faults, "
-             "often more time than the operator. 256 MiB unless set; 0 gives everything back and keeps nothing.");
-  module.def("get_memory_pool", &GetMemoryPool, "How many bytes of dropped arrays are kept at most.");
+  // What they mean: settings.py.
+  module.def("set_num_threads", &SetNumThreads, "threads"_a);
+  module.def("get_num_threads", &GetNumThreads);
+  module.def("set_memory_limit", &SetMemoryLimit, "bytes"_a.none());
+  module.def("get_memory_limit", &GetMemoryLimit);
+  module.def("set_memory_pool", &SetMemoryPool, "bytes"_a);
+  module.def("get_memory_pool", &GetMemoryPool);
 }
 
 }  // namespace

@@ -13,10 +13,14 @@ array([[1., 2.],
        [2., 3.]], dtype=float32)
 """
 
-from . import batching, errors, ops, optimizers, raw_ops
-from ._core import (
-    SegmentPlan,
-    Tensor,
+from . import _signatures as _signatures
+from . import batching, errors, ops, optimizers, raw_ops, typing
+from ._core import SegmentPlan, Tensor
+from ._core import version as _version
+from .indexed_slices import IndexedSlices
+from .ragged import Ragged, VariantArray
+from .settings import (
+    accumulation,
     get_memory_limit,
     get_memory_pool,
     get_num_threads,
@@ -24,10 +28,6 @@ from ._core import (
     set_memory_pool,
     set_num_threads,
 )
-from ._core import version as _version
-from .indexed_slices import IndexedSlices
-from .ragged import Ragged, VariantArray
-from .settings import accumulation
 
 __version__ = _version()
 
@@ -49,4 +49,5 @@ __all__ = [
     "set_memory_limit",
     "set_memory_pool",
     "set_num_threads",
+    "typing",
 ]

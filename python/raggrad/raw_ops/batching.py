@@ -7,13 +7,14 @@ from typing import Any
 
 from .. import _core
 from ..batching import BatchOutput, Cancellation, default_runtime
+from ..typing import ArrayLike, DTypeLike
 
 _unbatch_grad = _core.BatchingRuntime.unbatch_grad
 
 
 def Batch(
     *,
-    in_tensors: Sequence[Any],
+    in_tensors: Sequence[ArrayLike],
     num_batch_threads: int,
     max_batch_size: int,
     batch_timeout_micros: int,
@@ -23,7 +24,7 @@ def Batch(
     container: str = "",
     shared_name: str = "",
     batching_queue: str = "",
-    T: Sequence[Any] | None = None,
+    T: Sequence[DTypeLike] | None = None,
     timeout_micros: float | None = None,
     cancellation: Cancellation | None = None,
     name: str | None = None,
@@ -74,13 +75,13 @@ def Batch(
 
 def Unbatch(
     *,
-    batched_tensor: Any,
-    batch_index: Any,
-    id: Any,
+    batched_tensor: ArrayLike,
+    batch_index: ArrayLike,
+    id: ArrayLike,
     timeout_micros: int | None = None,
     container: str = "",
     shared_name: str = "",
-    T: Any = None,
+    T: DTypeLike | None = None,
     wait_micros: float | None = None,
     cancellation: Cancellation | None = None,
     name: str | None = None,
@@ -122,13 +123,13 @@ def Unbatch(
 
 def UnbatchGrad(
     *,
-    original_input: Any,
-    batch_index: Any,
-    grad: Any,
-    id: Any,
+    original_input: ArrayLike,
+    batch_index: ArrayLike,
+    grad: ArrayLike,
+    id: ArrayLike,
     container: str = "",
     shared_name: str = "",
-    T: Any = None,
+    T: DTypeLike | None = None,
     timeout_micros: float | None = None,
     cancellation: Cancellation | None = None,
     name: str | None = None,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from ..settings import fast_accumulation
+from ..typing import ArrayLike, DTypeLike
 
 _fast = fast_accumulation.get
 _tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
@@ -31,7 +32,13 @@ class FillEmptyRowsGradOutput(NamedTuple):
 
 
 def SparseFillEmptyRows(
-    *, indices: Any, values: Any, dense_shape: Any, default_value: Any, T: Any = None, name: str | None = None
+    *,
+    indices: ArrayLike,
+    values: ArrayLike,
+    dense_shape: ArrayLike,
+    default_value: ArrayLike,
+    T: DTypeLike | None = None,
+    name: str | None = None,
 ) -> SparseFillEmptyRowsOutput:
     """Orders the entries of a sparse array by row, and gives every row without entries one with the default value.
 
@@ -60,7 +67,13 @@ def SparseFillEmptyRows(
 
 
 def RaggedFillEmptyRows(
-    *, value_rowids: Any, values: Any, nrows: Any, default_value: Any, T: Any = None, name: str | None = None
+    *,
+    value_rowids: ArrayLike,
+    values: ArrayLike,
+    nrows: ArrayLike,
+    default_value: ArrayLike,
+    T: DTypeLike | None = None,
+    name: str | None = None,
 ) -> RaggedFillEmptyRowsOutput:
     """Gives every row of a ragged array that has no values one: the default value.
 
@@ -84,7 +97,7 @@ def RaggedFillEmptyRows(
 
 
 def SparseFillEmptyRowsGrad(
-    *, reverse_index_map: Any, grad_values: Any, T: Any = None, name: str | None = None
+    *, reverse_index_map: ArrayLike, grad_values: ArrayLike, T: DTypeLike | None = None, name: str | None = None
 ) -> FillEmptyRowsGradOutput:
     """Gradient of SparseFillEmptyRows.
 
@@ -105,7 +118,7 @@ def SparseFillEmptyRowsGrad(
 
 
 def RaggedFillEmptyRowsGrad(
-    *, reverse_index_map: Any, grad_values: Any, T: Any = None, name: str | None = None
+    *, reverse_index_map: ArrayLike, grad_values: ArrayLike, T: DTypeLike | None = None, name: str | None = None
 ) -> FillEmptyRowsGradOutput:
     """Gradient of RaggedFillEmptyRows. The same as SparseFillEmptyRowsGrad.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
 from ..errors import InvalidArgumentError
-from ..ragged import VariantArray, variant_parts
+from ..ragged import Ragged, VariantArray, variant_parts
+from ..typing import ArrayLike, DTypeLike
 
 
 class RaggedTensorFromVariantOutput(NamedTuple):
@@ -16,11 +18,11 @@ class RaggedTensorFromVariantOutput(NamedTuple):
 
 def RaggedTensorToVariant(
     *,
-    rt_nested_splits: Any,
-    rt_dense_values: Any,
+    rt_nested_splits: Sequence[ArrayLike],
+    rt_dense_values: ArrayLike,
     batched_input: bool,
-    Tvalues: Any = None,
-    Tsplits: Any = None,
+    Tvalues: DTypeLike | None = None,
+    Tsplits: DTypeLike | None = None,
     name: str | None = None,
 ) -> VariantArray:
     """Cuts a ragged tensor into its rows.
@@ -53,11 +55,11 @@ def RaggedTensorToVariant(
 
 def RaggedTensorFromVariant(
     *,
-    encoded_ragged: Any,
+    encoded_ragged: VariantArray | Ragged | Sequence[Any] | None,
     input_ragged_rank: int,
     output_ragged_rank: int,
-    Tvalues: Any,
-    Tsplits: Any = "int64",
+    Tvalues: DTypeLike,
+    Tsplits: DTypeLike = "int64",
     name: str | None = None,
 ) -> RaggedTensorFromVariantOutput:
     """Puts the elements of an array together: the way back from RaggedTensorToVariant.
@@ -89,11 +91,11 @@ def RaggedTensorFromVariant(
 
 def RaggedTensorToVariantGradient(
     *,
-    encoded_ragged_grad: Any,
-    row_splits: Any,
-    dense_values_shape: Any,
-    Tvalues: Any,
-    Tsplits: Any = None,
+    encoded_ragged_grad: VariantArray | Ragged | Sequence[Any] | None,
+    row_splits: ArrayLike,
+    dense_values_shape: ArrayLike,
+    Tvalues: DTypeLike,
+    Tsplits: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Gradient of RaggedTensorToVariant with respect to the dense values.

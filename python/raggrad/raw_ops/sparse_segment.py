@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from ..settings import fast_accumulation
+from ..typing import ArrayLike, DTypeLike
 
 _fast = fast_accumulation.get
 _tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
@@ -18,13 +19,13 @@ class SparseSegmentGradV2Output(NamedTuple):
 
 def SparseSegmentSumGradV2(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    dense_output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> SparseSegmentGradV2Output:
     """Gradient of SparseSegmentSum with respect to the table, only the rows that were used.
@@ -56,13 +57,13 @@ def SparseSegmentSumGradV2(
 
 def SparseSegmentMeanGradV2(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    dense_output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> SparseSegmentGradV2Output:
     """Gradient of SparseSegmentMean with respect to the table, only the rows that were used.
@@ -85,13 +86,13 @@ def SparseSegmentMeanGradV2(
 
 def SparseSegmentSqrtNGradV2(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    dense_output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    dense_output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> SparseSegmentGradV2Output:
     """Gradient of SparseSegmentSqrtN with respect to the table, only the rows that were used.
@@ -114,13 +115,13 @@ def SparseSegmentSqrtNGradV2(
 
 def SparseSegmentSumGrad(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Gradient of SparseSegmentSum with respect to the table, as a dense array.
@@ -142,13 +143,13 @@ def SparseSegmentSumGrad(
 
 def SparseSegmentMeanGrad(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Gradient of SparseSegmentMean with respect to the table, as a dense array.
@@ -170,13 +171,13 @@ def SparseSegmentMeanGrad(
 
 def SparseSegmentSqrtNGrad(
     *,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    output_dim0: Any,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    grad: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    output_dim0: ArrayLike,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Gradient of SparseSegmentSqrtN with respect to the table, as a dense array.
@@ -198,13 +199,13 @@ def SparseSegmentSqrtNGrad(
 
 def SparseSegmentSum(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Row s of the output is the sum of data[indices[i]] over all i with segment_ids[i] == s.
@@ -229,15 +230,15 @@ def SparseSegmentSum(
 
 def SparseSegmentSumWithNumSegments(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
-    num_segments: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
-    Tnumsegments: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
+    Tnumsegments: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """SparseSegmentSum with a given number of rows: [num_segments, ...].
@@ -257,13 +258,13 @@ def SparseSegmentSumWithNumSegments(
 
 def SparseSegmentMean(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Row s of the output is the mean of data[indices[i]] over all i with segment_ids[i] == s.
@@ -281,15 +282,15 @@ def SparseSegmentMean(
 
 def SparseSegmentMeanWithNumSegments(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
-    num_segments: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
-    Tnumsegments: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
+    Tnumsegments: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """SparseSegmentMean with a given number of rows: [num_segments, ...].
@@ -309,13 +310,13 @@ def SparseSegmentMeanWithNumSegments(
 
 def SparseSegmentSqrtN(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Row s of the output is sum(x) / sqrt(n) of the n rows x = data[indices[i]] with segment_ids[i] == s.
@@ -333,15 +334,15 @@ def SparseSegmentSqrtN(
 
 def SparseSegmentSqrtNWithNumSegments(
     *,
-    data: Any,
-    indices: Any,
-    segment_ids: Any,
-    num_segments: Any,
+    data: ArrayLike,
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
+    num_segments: ArrayLike,
     sparse_gradient: bool = False,
-    T: Any = None,
-    Tidx: Any = None,
-    Tsegmentids: Any = None,
-    Tnumsegments: Any = None,
+    T: DTypeLike | None = None,
+    Tidx: DTypeLike | None = None,
+    Tsegmentids: DTypeLike | None = None,
+    Tnumsegments: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """SparseSegmentSqrtN with a given number of rows: [num_segments, ...].

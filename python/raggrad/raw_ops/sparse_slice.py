@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _core
+from ..typing import ArrayLike, DTypeLike
 
 _tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
 
@@ -16,7 +17,14 @@ class SparseSliceOutput(NamedTuple):
 
 
 def SparseSlice(
-    *, indices: Any, values: Any, shape: Any, start: Any, size: Any, T: Any = None, name: str | None = None
+    *,
+    indices: ArrayLike,
+    values: ArrayLike,
+    shape: ArrayLike,
+    start: ArrayLike,
+    size: ArrayLike,
+    T: DTypeLike | None = None,
+    name: str | None = None,
 ) -> SparseSliceOutput:
     """Keeps the entries with start <= index < start + size in every column, in their order.
 
@@ -41,11 +49,11 @@ def SparseSlice(
 
 def SparseSliceGrad(
     *,
-    backprop_val_grad: Any,
-    input_indices: Any,
-    input_start: Any,
-    output_indices: Any,
-    T: Any = None,
+    backprop_val_grad: ArrayLike,
+    input_indices: ArrayLike,
+    input_start: ArrayLike,
+    output_indices: ArrayLike,
+    T: DTypeLike | None = None,
     name: str | None = None,
 ) -> Any:
     """Gradient of SparseSlice with respect to the values.
