@@ -1,5 +1,5 @@
 # Installs the build into a fresh folder, moves it, and uses it from there as a stranger would: every header compiles
-# alone, and examples/cpp is configured, built and run.
+# alone, and examples/cpp and examples/c are configured, built and run.
 #
 #   cmake -DSOURCE=<tree> -DBUILD=<build folder> -DWORK=<scratch folder> -DCONFIG=Release -DGENERATOR=Ninja
 #         -DC=<compiler> -DCXX=<compiler> -P install_test.cmake
@@ -41,16 +41,20 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-set(example ${WORK}/example)
-run(${CMAKE_COMMAND} -S ${SOURCE}/examples/cpp -B ${example} -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${WORK}/prefix
-    -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_C_COMPILER=${C}
-    -DCMAKE_CXX_COMPILER=${CXX})
-run(${CMAKE_COMMAND} --build ${example} --config ${CONFIG})
+# Both ask for one language only: find_package must not need the other.
+foreach(language cpp c)
+  set(example ${WORK}/example_${language})
+  run(${CMAKE_COMMAND} -S ${SOURCE}/examples/${language} -B ${example} -G ${GENERATOR}
+      -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF -DCMAKE_BUILD_TYPE=${CONFIG}
+      -DCMAKE_C_COMPILER=${C} -DCMAKE_CXX_COMPILER=${CXX})
+  run(${CMAKE_COMMAND} --build ${example} --config ${CONFIG})
+endforeach()
 foreach(program pooling pooling_shared pooling_c pooling_c_shared)
-  find_program(path_${program} ${program} PATHS ${example} PATH_SUFFIXES ${CONFIG} NO_DEFAULT_PATH REQUIRED)
+  find_program(path_${program} ${program} PATHS ${WORK}/example_cpp ${WORK}/example_c PATH_SUFFIXES ${CONFIG}
+               NO_DEFAULT_PATH REQUIRED)
   run(${path_${program}})
   if(NOT output STREQUAL "row 2: 0.5 1.0\nrow 7: 3.5 5.0\n")
     message(FATAL_ERROR "${program} printed:\n${output}")
   endif()
 endforeach()
-message("${count} headers compile alone; all programs of examples/cpp run")
+message("${count} headers compile alone; all programs of examples/cpp and examples/c run")
