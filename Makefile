@@ -37,6 +37,7 @@ MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/
 TIDY_FILES := '^(?!.*(_test|_fuzz|_bench)\.cc?$$)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py \
   test_lookup.py test_indexed_slices.py test_recorded.py)
+TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_stubs.py test_tools.py)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help
@@ -49,10 +50,39 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients; draws
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
 .PHONY: test
-test test-tensorflow: WERROR := ON
+test test-pythons test-sdist test-tensorflow: WERROR := ON
 test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
 	ctest --preset release -j $(JOBS)
 	$(VENV)/bin/python -m pytest -rs
+
+# One wheel, as users get it, in the oldest and the newest CPython of this machine, without any other framework.
+.PHONY: test-pythons
+test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newest CPython there is
+	rm -rf build/dist
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/bin/python -m pip wheel --disable-pip-version-check --quiet --no-deps \
+	  --config-settings build-dir=build/wheel --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
+	  --wheel-dir build/dist .
+	tools/setup/find_pythons.sh | while read -r python; do \
+	  "$$python" --version; \
+	  rm -rf build/venv-other; \
+	  "$$python" -m venv build/venv-other; \
+	  wheel=$$(echo build/dist/raggrad-*.whl); \
+	  build/venv-other/$(PIP_INSTALL) --quiet "$$wheel[demo,test]"; \
+	  build/venv-other/bin/python -m pytest -rs </dev/null; \
+	done
+
+# The tree that the source distribution unpacks to: configured, built a little, and tested where tests read its files.
+.PHONY: test-sdist
+test-sdist: $(VENV)/.raggrad  ## the source distribution: can be built and tested where it is unpacked
+	rm -rf build/sdist
+	$(VENV)/$(PIP_INSTALL) --quiet build
+	$(VENV)/bin/python -m build --sdist --outdir build/sdist .
+	mkdir build/sdist/tree
+	tar -xf build/sdist/raggrad-*.tar.gz -C build/sdist/tree --strip-components 1
+	cd build/sdist/tree && cmake --preset release -DRAGGRAD_CUDA=OFF && \
+	  cmake --build --preset release -j $(JOBS) --target readme_example core_test && \
+	  ctest --preset release -R 'readme_example|core_test'
+	cd build/sdist/tree && $(CURDIR)/$(VENV)/bin/python -m pytest $(TREE_TESTS)
 
 .PHONY: test-tensorflow
 test-tensorflow: $(VENV_TF)/.tensorflow $(VENV_TF)/.raggrad  ## the Python tests that need TensorFlow, which it installs

@@ -233,8 +233,9 @@ def deep() -> Ragged:
 @pytest.mark.parametrize(
     "index",
     [
-        slice(1, 3), slice(None), slice(None, None, 2), slice(None, None, -1), slice(-2, None), slice(3, 1), slice(9, 99),
-        [0, 3], [-1, -1, 0], [], np.array([2]), np.uint8([1, 0]), [True, False, True, False], np.zeros(4, bool),
+        slice(1, 3), slice(None), slice(None, None, 2), slice(None, None, -1), slice(-2, None), slice(3, 1),
+        slice(9, 99), [0, 3], [-1, -1, 0], [], np.array([2]), np.uint8([1, 0]), [True, False, True, False],
+        np.zeros(4, bool),
     ],
 )  # fmt: skip
 def test_slices_masks_and_numbers_of_rows(index: object) -> None:
