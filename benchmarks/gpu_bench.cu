@@ -48,9 +48,10 @@ class Stopwatch {
   // So that no call has to ask the system for memory, which a program that runs for a while does not do either.
   void FillPool() const {
     constexpr size_t kBytes = size_t{4} << 30;
-    void* memory = nullptr;
-    Check(cudaMallocAsync(&memory, kBytes, stream_));
-    Check(cudaFreeAsync(memory, stream_));
+    Allocator& pool = *Get(CudaPool(stream_));
+    void* const memory = pool.Allocate(kBytes);
+    if (memory == nullptr) Fail("no memory");
+    pool.Deallocate(memory, kBytes);
   }
 
   // Milliseconds, the median. Results are dropped outside of the time.

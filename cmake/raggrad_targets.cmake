@@ -56,7 +56,20 @@ if(RAGGRAD_WITH_CUDA)
     raggrad_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true --extended-lambda
                          --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden -diag-suppress=2810
                          $<$<BOOL:${RAGGRAD_WERROR}>:-Werror=all-warnings>)
+
+  # What its tests call without the loader.
+  add_library(raggrad_cuda_parts OBJECT)
+  target_link_libraries(raggrad_cuda_parts PRIVATE raggrad raggrad_flags)
+  target_compile_options(raggrad_cuda_parts PRIVATE $<TARGET_PROPERTY:raggrad_cuda,COMPILE_OPTIONS>)
+  target_sources(raggrad_cuda PRIVATE $<TARGET_OBJECTS:raggrad_cuda_parts>)
 endif()
+
+function(raggrad_cuda_parts)
+  if(RAGGRAD_WITH_CUDA)
+    list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    target_sources(raggrad_cuda_parts PRIVATE ${ARGN})
+  endif()
+endfunction()
 
 function(raggrad_cuda_sources)
   if(RAGGRAD_WITH_CUDA)
@@ -97,6 +110,18 @@ function(raggrad_test source)
     if(name MATCHES "cuda_test$")
       raggrad_gpu_test(${name})
     endif()
+  endif()
+endfunction()
+
+# The same for the parts of the CUDA library, which it does not export. Calls CUDA's runtime.
+function(raggrad_cuda_parts_test name)
+  if(RAGGRAD_BUILD_TESTS)
+    add_executable(${name} ${ARGN} $<TARGET_OBJECTS:raggrad_cuda_parts>)
+    target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+    target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+    target_link_libraries(${name} PRIVATE raggrad raggrad_flags GTest::gmock GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name})
+    raggrad_gpu_test(${name})
   endif()
 endfunction()
 

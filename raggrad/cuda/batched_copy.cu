@@ -186,11 +186,11 @@ struct Output {
   const Shape& shape;
 };
 
-Result<Tensor> JoinMany(const Call& call, int64_t count, PieceWriter write, Parallel& parallel,
+Result<Tensor> JoinMany(const UncapturedCall& call, int64_t count, PieceWriter write, Parallel& parallel,
                         const Output& output) noexcept {
-  const Result<Staging*> staging = Staging::Next(static_cast<size_t>(Staged::Bytes(count)));
+  Result<Staging> staging = Staging::Take(static_cast<size_t>(Staged::Bytes(count)));
   if (!staging.ok()) return staging.status();
-  auto* const pieces = static_cast<Piece*>((*staging)->data());
+  auto* const pieces = static_cast<Piece*>(staging->data());
   const Staged staged{pieces, reinterpret_cast<int64_t*>(pieces + count)};
   const int64_t values = *output.shape.NumElements();
   if (Status s = Describe(count, write, parallel, values, staged); !s.ok()) return s;
@@ -202,7 +202,7 @@ Result<Tensor> JoinMany(const Call& call, int64_t count, PieceWriter write, Para
   const Status received =
       call.Launch(ReceiveKernel, Blocks(count + 1, kThreads), kThreads, staged, count, values, list->data());
   if (!received.ok()) return received;
-  if (Status s = (*staging)->Release(call.stream); !s.ok()) return s;
+  if (Status s = staging->Release(call.stream); !s.ok()) return s;
   const auto value_bytes = static_cast<int64_t>(DTypeSize(output.dtype));
   const int64_t total = values * value_bytes;
   const Status copied = call.LaunchEarly(JoinKernel, Blocks(total, kBlockBytes), kThreads, 0,
@@ -226,7 +226,7 @@ Result<Tensor> CopyOne(const Call& call, const void* from, const Output& output)
 
 Result<Tensor> Join(int64_t count, PieceWriter write, Parallel& parallel, int index, DType dtype, const Shape& shape,
                     const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const Output output{index, dtype, shape};
   if (count > 1) return JoinMany(*call, count, write, parallel, output);

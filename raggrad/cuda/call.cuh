@@ -1,6 +1,6 @@
 // What every kernel launch needs: the stream, device memory, errors. For the host side of .cu files.
 //
-//   const Result<Call> call = Call::Begin(ctx);
+//   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
 //   auto keys = Scratch<uint32_t>::Make(call->ctx, n);                       // device memory
 //   if (Status s = call->Launch(PrepareKernel, Blocks(n, 256), 256, arguments...); !s.ok()) return s;
 //   if (Status s = call->ReadBack(device_words, host_words); !s.ok()) return s;   // the one synchronisation
@@ -16,31 +16,24 @@
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/scratch.h"
+#include "raggrad/cuda/errors.cuh"
+#include "raggrad/cuda/stream_id.h"
 
 namespace raggrad::cuda {
-
-// RESOURCE_EXHAUSTED for memory, INTERNAL for all else: a fault of a kernel, or of what the caller did before.
-Status ToStatus(cudaError_t error, const char* what) noexcept;
-
-// For calls whose failure changes nothing, or shows elsewhere.
-inline void Ignore(cudaError_t error) noexcept {
-  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it
-}
-
-// Pinned host memory of this thread, for what is read back; kWords of it. Null if there is none.
-inline constexpr int64_t kWords = 16;
-uint64_t* PinnedWords() noexcept;
 
 inline unsigned Blocks(int64_t items, int64_t per_block) noexcept {
   return static_cast<unsigned>(std::max<int64_t>((items + per_block - 1) / per_block, 1));
 }
 
+// Everything that a Call does can be captured in a CUDA graph.
 struct Call {
   Context ctx;  // its allocator gives device memory
   cudaStream_t stream;
-  bool starts_early;  // the GPU can start a kernel before the one before it has ended
+  StreamId stream_id;
+  bool starts_early;  // a kernel can be started before the one before it has ended
   bool own_pool;      // the allocator is the default: it does not mind what becomes of its memory
 
+  // INVALID_ARGUMENT if the stream is of another device than the current one.
   static Result<Call> Begin(const Context& ctx) noexcept;
 
   template <class... Parameters, class... Arguments>
@@ -79,13 +72,6 @@ struct Call {
     return ToStatus(cudaMemsetAsync(data, byte, bytes, stream), "memory could not be set");
   }
 
-  // Copies words to the host and waits for the stream. At most kWords.
-  Status ReadBack(const uint64_t* device, std::span<uint64_t> host) const noexcept;
-
-  // Waits until a kernel of the stream has written `token` to `word` in pinned memory. Faster than waiting for the
-  // stream; what the kernel wrote before can be read then.
-  Status Await(const uint64_t& word, uint64_t token) const noexcept;
-
   // Runs one of CUB's algorithms, which says how much working memory it needs when it is called without:
   //   call.RunCub([&](void* memory, size_t& bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, ...); });
   template <class F>
@@ -96,6 +82,24 @@ struct Call {
     if (!memory.ok()) return memory.status();
     return ToStatus(algorithm(const_cast<char*>(memory->data()), bytes), "CUB could not be started");
   }
+};
+
+// A call that waits for its stream or has it read what this call wrote to host memory, which a graph would read again
+// and again. An operator that needs one asks for it before it queues anything: what is being captured then stays whole.
+struct UncapturedCall : Call {
+  // INVALID_ARGUMENT if the stream is being captured.
+  static Result<UncapturedCall> Begin(const Context& ctx) noexcept;
+  static Result<UncapturedCall> From(const Call& call) noexcept;
+
+  // Copies words to the host and waits for the stream. At most kWords of pinned_words.cuh.
+  Status ReadBack(const uint64_t* device, std::span<uint64_t> host) const noexcept;
+
+  // Waits until a kernel of the stream has written `token` to `word` in pinned memory. Faster than waiting for the
+  // stream; what the kernel wrote before can be read then.
+  Status Await(const uint64_t& word, uint64_t token) const noexcept;
+
+  // Waits for all that has been queued. `what` has gone wrong if a kernel has failed.
+  Status AwaitAll(const char* what) const noexcept { return ToStatus(cudaStreamSynchronize(stream), what); }
 };
 
 // As raggrad::AllocateOutput, in device memory.

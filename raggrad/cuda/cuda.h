@@ -6,8 +6,9 @@
 //   Result<Tensor> grad = CopyTensor(host_grad, Device::kCuda, ctx);
 //
 // Work is queued on Context::stream. Memory, of outputs too, comes from Context::allocator, which then has to give
-// device memory; if it is left at the default, from CUDA's stream-ordered pool. A tensor from that pool goes back to it
-// in the order of the stream it was made on, which must live as long as the tensor.
+// device memory; if it is left at the default, from a stream-ordered pool of the library's own, one for each device. A
+// tensor from that pool goes back to it in the order of the stream it was made on, by whichever thread it is dropped;
+// that stream must live as long as the tensor.
 #pragma once
 
 #include "raggrad/core/context.h"
@@ -22,7 +23,8 @@ Status CudaStatus() noexcept;
 // destroyed.
 Result<Allocator*> CudaPool(void* stream) noexcept;
 
-// A copy in the other memory, or in the same; waits until it is there. Not for strings.
+// A copy in the other memory, or in the same; waits until it is there. Not for strings, nor while the stream is being
+// captured in a CUDA graph.
 Result<Tensor> CopyTensor(const TensorView& from, Device to, const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad

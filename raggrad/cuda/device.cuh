@@ -25,9 +25,10 @@ __device__ T* DynamicShared() {
   return reinterpret_cast<T*>(shared_memory);
 }
 
-// For kernels that are started early (Call::LaunchEarly), which only Hopper and later can do. The one before says from
-// when on the next may be started, as soon as all its blocks have said so; the next waits for its end before it touches
-// what it writes.
+// For kernels that are started early (Call::LaunchEarly), which only Hopper and later can do, and only with code that
+// was compiled for them (early_start.cuh). The one before says from when on the next may be started, as soon as all its
+// blocks have said so; the next waits for its end before it touches what it writes.
+inline constexpr int kFirstEarlyArchitecture = 900;  // as __CUDA_ARCH__, which the preprocessor has to compare
 __device__ inline void LetNextKernelStart() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

@@ -1,5 +1,7 @@
-#include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/current_device.cuh"
+#include "raggrad/cuda/errors.cuh"
 #include "raggrad/cuda/events.h"
+#include "raggrad/cuda/streams.cuh"
 
 namespace raggrad::cuda {
 namespace {
@@ -15,22 +17,26 @@ Result<void*> Record(void* stream) noexcept {
   return static_cast<void*>(event);
 }
 
-Status Wait(void* stream, const void* event) noexcept {
-  const auto of = static_cast<cudaEvent_t>(const_cast<void*>(event));
-  return ToStatus(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), of, 0), "a stream could not wait");
+Status Wait(const StreamId& stream, const void* event) noexcept {
+  const CurrentDevice device(stream.device);
+  const auto what = static_cast<cudaEvent_t>(const_cast<void*>(event));
+  return ToStatus(cudaStreamWaitEvent(BehindAllOf(stream), what, 0), "a stream could not wait");
 }
 
 void Destroy(void* event) noexcept { Ignore(cudaEventDestroy(static_cast<cudaEvent_t>(event))); }
 
-Result<bool> IsCaptured(void* stream) noexcept {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
-  if (Status s = ToStatus(error, "a stream did not answer"); !s.ok()) return s;
-  return status != cudaStreamCaptureStatusNone;
+Result<bool> IsStreamCaptured(void* stream) noexcept { return IsCaptured(static_cast<cudaStream_t>(stream)); }
+
+int SetDevice(int device) noexcept {
+  int before = device;
+  Ignore(cudaGetDevice(&before));
+  if (before != device) Ignore(cudaSetDevice(device));
+  return before;
 }
 
 }  // namespace
 
-extern "C" [[gnu::visibility("default")]] const Events raggrad_cuda_events = {&Record, &Wait, &Destroy, &IsCaptured};
+extern "C" [[gnu::visibility("default")]] const Events raggrad_cuda_events = {&Identify, &IsStreamCaptured, &Record,
+                                                                              &Wait,     &Destroy,          &SetDevice};
 
 }  // namespace raggrad::cuda

@@ -5,16 +5,34 @@
 
 #include "raggrad/core/result.h"
 #include "raggrad/core/status.h"
+#include "raggrad/cuda/stream_id.h"
 
 namespace raggrad::cuda {
 
 struct Events {
   static constexpr char kSymbol[] = "raggrad_cuda_events";
 
-  Result<void*> (*record)(void* stream) noexcept;            // what is queued on the stream up to now
-  Status (*wait)(void* stream, const void* event) noexcept;  // what is queued on the stream from now on waits for it
-  void (*destroy)(void* event) noexcept;                     // waits that have been queued go on
-  Result<bool> (*is_captured)(void* stream) noexcept;        // what is queued on the stream becomes part of a graph
+  Result<StreamId> (*identify)(void* stream) noexcept;  // as the calling thread and its current device mean it
+  Result<bool> (*is_captured)(void* stream) noexcept;   // what is queued on the stream becomes part of a graph
+  Result<void*> (*record)(void* stream) noexcept;       // what is queued on the stream up to now
+  // What the calling thread queues behind all of the stream from now on waits for the event.
+  Status (*wait)(const StreamId& stream, const void* event) noexcept;
+  void (*destroy)(void* event) noexcept;   // waits that have been queued go on
+  int (*set_device)(int device) noexcept;  // makes it the calling thread's current one; which was it before
+};
+
+// Makes the device of a stream the current one as long as it lives.
+class DeviceOf {
+ public:
+  DeviceOf(const Events& events, const StreamId& stream) noexcept
+      : events_(events), before_(events.set_device(stream.device)) {}
+  DeviceOf(const DeviceOf&) = delete;
+  DeviceOf& operator=(const DeviceOf&) = delete;
+  ~DeviceOf() { events_.set_device(before_); }
+
+ private:
+  const Events& events_;
+  const int before_;
 };
 
 // An event that is destroyed.
@@ -35,7 +53,7 @@ class Event {
     if (event_ != nullptr) events_->destroy(event_);
   }
 
-  Status Delay(void* stream) const noexcept { return events_->wait(stream, event_); }
+  Status Delay(const StreamId& stream) const noexcept { return events_->wait(stream, event_); }
 
  private:
   Event(const Events& events, void* event) noexcept : events_(&events), event_(event) {}

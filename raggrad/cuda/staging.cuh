@@ -1,34 +1,100 @@
-// Host memory that a stream reads later: descriptions of work that are made anew for every call.
+// Host memory that a stream reads later: descriptions of work that are made anew for every call. Internal to the CUDA
+// library.
+//
+//   Result<Staging> staging = Staging::Take(bytes);
+//   ... write to staging->data(), queue a kernel on `stream` that reads it ...
+//   if (Status s = staging->Release(stream); !s.ok()) return s;
 #pragma once
 
-#include "raggrad/cuda/call.cuh"
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+
+#include "raggrad/core/result.h"
 
 namespace raggrad::cuda {
 
-// Pinned memory of this thread. There are a few buffers that are used in turn, so that a call only waits if what
-// several calls before it left there has not been read; they grow to what the largest call needed, and go with the
-// thread.
-class Staging {
+class Staging;
+
+// Buffers of pinned memory, of all threads and devices. A thread has at most kMostUnread of them that have not been
+// read; then it waits for the first of its own. What was used lately is kept for the next call, since pinning takes
+// some 100 us a MiB.
+class StagingBuffers {
  public:
+  struct Limits {
+    size_t idle_bytes = size_t{16} << 20;  // beyond that, buffers which are not in use are given back to the system
+    uint64_t idle_turns = 64;              // if that many calls have not used them
+  };
+  static constexpr int kMostUnread = 4;
+
+  // Those of the library, never destroyed.
+  static StagingBuffers& Instance() noexcept;
+
+  explicit StagingBuffers(const Limits& limits) noexcept : limits_(limits) {}
+  StagingBuffers(const StagingBuffers&) = delete;
+  StagingBuffers& operator=(const StagingBuffers&) = delete;
+  ~StagingBuffers();
+
   // A buffer that nothing reads any more.
-  static Result<Staging*> Next(size_t bytes) noexcept;
+  Result<Staging> Take(size_t bytes) noexcept;
 
-  void* data() const noexcept { return data_; }
-  // The buffer is free again when the stream has come here.
-  Status Release(cudaStream_t stream) noexcept;
-
-  Staging() noexcept = default;
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  ~Staging();
+  // Of buffers that no call has in hand.
+  size_t idle_count() const noexcept;
+  size_t idle_bytes() const noexcept;
 
  private:
-  Status Reserve(size_t bytes) noexcept;
+  friend class Staging;
 
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-  cudaEvent_t free_ = nullptr;  // of device_
-  int device_ = -1;
+  struct Buffer {
+    void* data = nullptr;
+    size_t bytes = 0;
+    cudaEvent_t read = nullptr;  // of `device`
+    int device = -1;
+    bool in_hand = false;  // of a call that has not released it
+    bool unread = false;   // when last asked
+    uint64_t thread = 0;   // the last that had it
+    uint64_t turn = 0;
+
+    bool IsRead() noexcept;
+    Status AwaitRead() noexcept;
+    Status Reserve(size_t wanted) noexcept;
+    void Free() noexcept;
+  };
+
+  template <class F>
+  size_t SumOverIdle(const F& f) const noexcept;
+  Result<Buffer*> Find(size_t bytes) noexcept;
+  void FreeIdle() noexcept;
+  void Give(Buffer& buffer) noexcept;
+
+  const Limits limits_;
+  mutable std::mutex mutex_;
+  std::list<Buffer> buffers_;  // those that were used first come first
+  uint64_t turn_ = 0;
+};
+
+// A buffer in the hand of a call. Given back when it goes out of scope; unless it was released, nothing reads it then.
+class Staging {
+ public:
+  static Result<Staging> Take(size_t bytes) noexcept { return StagingBuffers::Instance().Take(bytes); }
+
+  Staging(Staging&& other) noexcept;
+  Staging& operator=(Staging&&) = delete;
+  ~Staging();
+
+  void* data() const noexcept { return buffer_->data; }
+  // The buffer is free again when the stream, of the current device, has come here.
+  Status Release(cudaStream_t stream) noexcept;
+
+ private:
+  friend class StagingBuffers;
+  Staging(StagingBuffers& buffers, StagingBuffers::Buffer& buffer) noexcept : buffers_(&buffers), buffer_(&buffer) {}
+
+  StagingBuffers* buffers_;
+  StagingBuffers::Buffer* buffer_;  // null: given back
 };
 
 }  // namespace raggrad::cuda

@@ -7,19 +7,21 @@
 
 namespace raggrad::cuda {
 
-Status StreamUses::Add(std::string_view op, void* stream) noexcept {
+Status StreamUses::Add(std::string_view op, void* stream, const StreamId& owner) noexcept {
   return WithKernels<Events>(op, [&](const Events& events) -> Status {
+    const Result<StreamId> user = events.identify(stream);
+    if (!user.ok() || *user == owner) return user.status();
     const Result<bool> captured = events.is_captured(stream);
     if (!captured.ok() || *captured) return captured.status();
     Result<Event> use = Event::Record(events, stream);
     if (!use.ok()) return use.status();
     try {
       const std::lock_guard lock(mutex_);
-      const auto known = std::ranges::find(last_uses_, stream, &std::pair<void*, Event>::first);
+      const auto known = std::ranges::find(last_uses_, *user, &std::pair<StreamId, Event>::first);
       if (known != last_uses_.end()) {
         known->second = *std::move(use);
       } else {
-        last_uses_.emplace_back(stream, *std::move(use));
+        last_uses_.emplace_back(*user, *std::move(use));
       }
       return {};
     } catch (const std::bad_alloc&) {
@@ -28,7 +30,7 @@ Status StreamUses::Add(std::string_view op, void* stream) noexcept {
   });
 }
 
-void StreamUses::Delay(void* owner) noexcept {
+void StreamUses::Delay(const StreamId& owner) noexcept {
   for (const auto& [stream, use] : last_uses_) {
     [[maybe_unused]] const Status delayed = use.Delay(owner);  // fails only if nothing works any more
   }

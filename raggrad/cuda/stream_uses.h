@@ -12,16 +12,16 @@ namespace raggrad::cuda {
 
 class StreamUses {
  public:
-  // What has been queued on `stream` uses the memory. Not remembered of a stream that is being captured: whoever has a
-  // graph keeps the memory as long. By any thread.
-  Status Add(std::string_view op, void* stream) noexcept;
+  // What has been queued on `stream` uses the memory. Not remembered of the owner itself, nor of a stream that is being
+  // captured: whoever has a graph keeps the memory as long. By any thread.
+  Status Add(std::string_view op, void* stream, const StreamId& owner) noexcept;
 
-  // What is queued on `owner` from now on, such as giving the memory back, waits for all uses.
-  void Delay(void* owner) noexcept;
+  // What is queued behind `owner` from now on, such as giving the memory back, waits for all uses.
+  void Delay(const StreamId& owner) noexcept;
 
  private:
   std::mutex mutex_;
-  std::vector<std::pair<void*, Event>> last_uses_;  // one for each stream
+  std::vector<std::pair<StreamId, Event>> last_uses_;  // one for each stream
 };
 
 }  // namespace raggrad::cuda

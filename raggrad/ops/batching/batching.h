@@ -92,8 +92,8 @@ struct UnbatchGradCall {
   // owners), an original_input that has rows but no elements.
   bool strict = false;
   // A cudaStream_t, if grad is in device memory (cuda/cuda.h): what makes grad has been queued there, and an owner's
-  // result is made there. Must live until the piece has been joined or dropped, and be the same in every thread (not
-  // cudaStreamPerThread).
+  // result is made there. Must live until the piece has been joined or dropped, be the same in every thread (not
+  // cudaStreamPerThread) and not be captured: INVALID_ARGUMENT otherwise.
   void* stream = nullptr;
 };
 

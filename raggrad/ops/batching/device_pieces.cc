@@ -14,15 +14,17 @@ namespace raggrad::batching {
 namespace {
 
 using cuda::BatchedCopy;
+using cuda::DeviceOf;
 using cuda::Event;
 using cuda::Events;
+using cuda::StreamId;
 using cuda::WithKernels;
 
 // The keep-alive of every piece in device memory.
 struct DevicePiece {
   std::shared_ptr<const void> keep_alive;
   Tensor copy;  // if it came without keep-alive
-  void* stream;
+  StreamId stream;
   Event made;
 };
 
@@ -32,12 +34,31 @@ const DevicePiece& Of(const SharedView& piece) noexcept {
 
 // f for the pieces that were made on another stream than the owner's.
 template <class F>
-Status ForOtherStreams(std::span<const SharedView> pieces, void* owner, const F& f) noexcept {
+Status ForOtherStreams(std::span<const SharedView> pieces, const StreamId& owner, const F& f) noexcept {
   for (const SharedView& piece : pieces) {
     if (Of(piece).stream == owner) continue;
     if (Status s = f(Of(piece)); !s.ok()) return s;
   }
   return {};
+}
+
+// The stream of a piece: the same in every thread, since another one may join it, and not being captured, since events
+// of a graph mean nothing outside of it.
+Result<StreamId> CheckStream(const Events& events, std::string_view op, void* stream) noexcept {
+  const Result<StreamId> id = events.identify(stream);
+  if (!id.ok()) return id;
+  if (id->thread != 0) {
+    return InvalidArgument(op,
+                           "the stream is another one in every thread [stream: expected one that all threads mean, ",
+                           "got cudaStreamPerThread]");
+  }
+  const Result<bool> captured = events.is_captured(stream);
+  if (!captured.ok()) return captured.status();
+  if (*captured) {
+    return InvalidArgument(op, "this call cannot be part of a CUDA graph [stream: expected one that is not being ",
+                           "captured]");
+  }
+  return id;
 }
 
 Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) {
@@ -67,6 +88,8 @@ Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const S
   Context on_stream = ctx;
   on_stream.stream = stream;
   const auto keep = [&](const Events& events) -> Result<SharedView> {
+    const Result<StreamId> id = CheckStream(events, op, stream);
+    if (!id.ok()) return id.status();
     try {
       const bool copies = piece.keep_alive == nullptr;
       Result<Tensor> copy = copies ? JoinViews(on_stream, op, {&piece, 1}) : Tensor();
@@ -74,7 +97,7 @@ Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const S
       Result<Event> made = Event::Record(events, stream);
       if (!made.ok()) return made.status();
       const auto kept =
-          std::make_shared<DevicePiece>(DevicePiece{piece.keep_alive, *std::move(copy), stream, *std::move(made)});
+          std::make_shared<DevicePiece>(DevicePiece{piece.keep_alive, *std::move(copy), *id, *std::move(made)});
       return SharedView{copies ? kept->copy.view() : piece.view, kept};
     } catch (const std::bad_alloc&) {
       return MakeError(Code::kResourceExhausted, op, ": no memory for a piece");
@@ -85,15 +108,18 @@ Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const S
 
 Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
   const auto join = [&](const Events& events) -> Result<Tensor> {
-    const auto made = [&](const DevicePiece& piece) { return piece.made.Delay(ctx.stream); };
-    if (Status s = ForOtherStreams(pieces, ctx.stream, made); !s.ok()) return s;
+    const DeviceOf device(events, Of(pieces[0]).stream);  // the calling thread need not be the owner's
+    const Result<StreamId> owner = CheckStream(events, op, ctx.stream);
+    if (!owner.ok()) return owner.status();
+    const auto made = [&](const DevicePiece& piece) { return piece.made.Delay(*owner); };
+    if (Status s = ForOtherStreams(pieces, *owner, made); !s.ok()) return s;
     try {
       Result<Tensor> joined = JoinViews(ctx, op, pieces);
       if (!joined.ok()) return joined;
       const Result<Event> read = Event::Record(events, ctx.stream);
       if (!read.ok()) return read.status();
       const auto dropped = [&](const DevicePiece& piece) { return read->Delay(piece.stream); };
-      if (Status s = ForOtherStreams(pieces, ctx.stream, dropped); !s.ok()) return s;
+      if (Status s = ForOtherStreams(pieces, *owner, dropped); !s.ok()) return s;
       return joined;
     } catch (const std::bad_alloc&) {
       return MakeError(Code::kResourceExhausted, op, ": no memory to join the pieces");

@@ -18,6 +18,7 @@ using ::raggrad::cuda::Bits;
 using ::raggrad::cuda::Blocks;
 using ::raggrad::cuda::Call;
 using ::raggrad::cuda::GlobalThread;
+using ::raggrad::cuda::UncapturedCall;
 
 constexpr int kThreads = 256;
 
@@ -152,7 +153,7 @@ struct RowsSeen {
 };
 
 // Also writes the indicator. The one time that the host waits.
-Result<RowsSeen> LookAtRows(const Call& call, const ForwardProblem& problem, bool* empty) noexcept {
+Result<RowsSeen> LookAtRows(const UncapturedCall& call, const ForwardProblem& problem, bool* empty) noexcept {
   const int64_t n = problem.n(), rows = problem.rows;
   if (rows == 0) return RowsSeen{};
   auto words = Scratch<uint64_t>::Make(call.ctx, rows + 2);
@@ -189,7 +190,7 @@ Result<RowsSeen> LookAtRows(const Call& call, const ForwardProblem& problem, boo
 
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
   if (problem.values.dtype == DType::kString) return ::raggrad::cuda::NoStrings(problem.op, "values");
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   auto empty_row_indicator = AllocateOutput(*call, 2, DType::kBool, Shape{problem.rows});
   if (!empty_row_indicator.ok()) return empty_row_indicator.status();

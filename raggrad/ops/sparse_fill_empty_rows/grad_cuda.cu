@@ -10,6 +10,7 @@ namespace {
 using ::raggrad::cuda::AllocateOutput;
 using ::raggrad::cuda::Bits;
 using ::raggrad::cuda::Blocks;
+using ::raggrad::cuda::UncapturedCall;
 
 constexpr int kThreads = 256;
 constexpr int kPerThread = 4;  // entries whose loads are on their way at the same time
@@ -85,7 +86,7 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
 }  // namespace
 
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const int64_t* const map = problem.reverse_index_map.data();
   const int64_t n = problem.n(), n_full = problem.n_full();

@@ -14,6 +14,7 @@ using ::raggrad::cuda::Blocks;
 using ::raggrad::cuda::Call;
 using ::raggrad::cuda::GlobalThread;
 using ::raggrad::cuda::ToStatus;
+using ::raggrad::cuda::UncapturedCall;
 
 constexpr int kThreads = 256;
 
@@ -52,19 +53,19 @@ __global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t rows, in
   starts[s] = low;
 }
 
-Result<Tensor> ToHost(const Call& call, const TensorView& view) noexcept {
+Result<Tensor> ToHost(const UncapturedCall& call, const TensorView& view) noexcept {
   Result<Tensor> copy = raggrad::AllocateOutput(Context{}, 0, view.dtype, view.shape);
   if (!copy.ok()) return copy;
   const cudaError_t error =
       cudaMemcpyAsync(copy->data(), view.data, copy->bytes(), cudaMemcpyDeviceToHost, call.stream);
   if (Status s = ToStatus(error, "ids could not be read"); !s.ok()) return s;
-  if (Status s = ToStatus(cudaStreamSynchronize(call.stream), "ids could not be read"); !s.ok()) return s;
+  if (Status s = call.AwaitAll("ids could not be read"); !s.ok()) return s;
   return copy;
 }
 
 // The message of a fault is the CPU's, which goes from segment to segment: it is given the ids.
 template <class Idx, class Seg>
-Status Fault(const Call& call, const ForwardProblem& p, int64_t rows) noexcept {
+Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t rows) noexcept {
   const Result<Tensor> indices = ToHost(call, p.indices);
   if (!indices.ok()) return indices.status();
   const Result<Tensor> segment_ids = ToHost(call, p.segment_ids);
@@ -76,7 +77,7 @@ Status Fault(const Call& call, const ForwardProblem& p, int64_t rows) noexcept {
 }
 
 template <class Idx, class Seg>
-Status Look(const Call& call, const ForwardProblem& p, std::span<uint64_t> found) noexcept {
+Status Look(const UncapturedCall& call, const ForwardProblem& p, std::span<uint64_t> found) noexcept {
   Result<Scratch<uint64_t>> words = Scratch<uint64_t>::Make(call.ctx, Found::kWords);
   if (!words.ok()) return words.status();
   if (Status s = call.Fill(words->data(), 0, Found::kWords * sizeof(uint64_t)); !s.ok()) return s;
@@ -116,34 +117,52 @@ Status PoolAll(const Call& call, const ForwardProblem& p, int64_t rows, Tensor& 
   return aligned ? Pool<kVector>(call, job) : Pool<1>(call, job);
 }
 
+Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t rows) noexcept {
+  const Result<Shape> shape = OutputShape(p, rows);
+  if (!shape.ok()) return shape.status();
+  return ::raggrad::cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
+}
+
+// With ids that are known to be good.
 template <class T, class Idx, class Seg>
-Result<Tensor> Forward(const Call& call, const ForwardProblem& p) noexcept {
+Result<Tensor> PoolInto(const Call& call, const ForwardProblem& p, int64_t rows, Result<Tensor> output) noexcept {
+  if (!output.ok() || output->bytes() == 0) return output;
+  const Status pooled =
+      p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, rows, *output);
+  if (!pooled.ok()) return pooled;
+  return output;
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> CheckAndPool(const UncapturedCall& call, const ForwardProblem& p) noexcept {
   uint64_t found[Found::kWords] = {};
-  const bool looks = p.n() > 0 && !p.ids_checked;
-  if (looks) {
+  if (p.n() > 0) {
     if (Status s = Look<Idx, Seg>(call, p, found); !s.ok()) return s;
   }
   const auto last = static_cast<Seg>(found[Found::kLast]);
-  const Result<int64_t> rows = p.ids_checked ? Result<int64_t>(*p.num_segments) : OutputRows<Idx>(p, last);
+  const Result<int64_t> rows = OutputRows<Idx>(p, last);
   if (!rows.ok()) return rows.status();
-  const Result<Shape> shape = OutputShape(p, *rows);
-  if (!shape.ok()) return shape.status();
-  Result<Tensor> output = ::raggrad::cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
+  Result<Tensor> output = AllocateRows(call, p, *rows);
   if (!output.ok()) return output;
-  if (looks && (found[Found::kFault] != 0 || last >= *rows)) return Fault<Idx, Seg>(call, p, *rows);
-  if (output->bytes() == 0) return output;
-  const Status pooled =
-      p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, *rows, *output);
-  if (!pooled.ok()) return pooled;
-  return output;
+  if (p.n() > 0 && (found[Found::kFault] != 0 || last >= *rows)) return Fault<Idx, Seg>(call, p, *rows);
+  return PoolInto<T, Idx, Seg>(call, p, *rows, std::move(output));
 }
 
 }  // namespace
 
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  if (problem.ids_checked) {
+    const Result<Call> call = Call::Begin(ctx);
+    if (!call.ok()) return call.status();
+    return VisitTypes(problem, [&]<class T, class Idx, class Seg>() {
+      const int64_t rows = *problem.num_segments;
+      return PoolInto<T, Idx, Seg>(*call, problem, rows, AllocateRows(*call, problem, rows));
+    });
+  }
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
-  return VisitTypes(problem, [&]<class T, class Idx, class Seg>() { return Forward<T, Idx, Seg>(*call, problem); });
+  return VisitTypes(problem,
+                    [&]<class T, class Idx, class Seg>() { return CheckAndPool<T, Idx, Seg>(*call, problem); });
 }
 
 }  // namespace raggrad::sparse_segment::cuda

@@ -10,18 +10,28 @@ using ::raggrad::cuda::AllocateOutput;
 
 bool IsScaled(const Problem& p) noexcept { return p.combiner != SegmentCombiner::kSum && p.width > 0; }
 
+// Without a plan, one has to be made and its number of rows waited for.
+Result<Call> BeginCall(const Problem& p, const Context& ctx) noexcept {
+  if (p.device_plan != nullptr) return Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
+  if (!call.ok()) return call.status();
+  return Call(*call);
+}
+
 // The problem's plan, or one that is made now.
 class PlanOf {
  public:
-  static Result<PlanOf> Make(const Call& call, const Problem& p) noexcept {
+  static Result<PlanOf> Make(const Call& any_call, const Problem& p) noexcept {
     PlanOf plan;
     plan.ready_ = p.device_plan;
     if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // nvcc 13.0 would copy
+    const Result<UncapturedCall> call = UncapturedCall::From(any_call);
+    if (!call.ok()) return call.status();
     const Result<ReportTo> report = ReportTo::ThisThread();
     if (!report.ok()) return report.status();
-    Result<Plan> made = QueuePlan(call, p, IsScaled(p), {}, *report);
+    Result<Plan> made = QueuePlan(*call, p, IsScaled(p), {}, *report);
     if (!made.ok()) return made.status();
-    const Result<Report> read = report->Await(call, p);
+    const Result<Report> read = report->Await(*call, p);
     if (!read.ok()) return read.status();
     plan.own_ = *std::move(made);
     plan.own_.num_rows = static_cast<int64_t>(read->rows);
@@ -140,7 +150,10 @@ Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t rows) noexcept
 }
 
 template <class T>
-Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& call, const Problem& p) noexcept {
+Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, const Problem& p) noexcept {
+  const Result<UncapturedCall> uncaptured = UncapturedCall::From(any_call);
+  if (!uncaptured.ok()) return uncaptured.status();
+  const UncapturedCall& call = *uncaptured;
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
   Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MostRows(p));
@@ -175,7 +188,7 @@ RowSink<T> SinkOf(const UpdateProblem& update, int64_t width) noexcept {
 }  // namespace
 
 Result<SparseSegmentGradV2Output> GradV2(const Problem& p, const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   if (p.n() == 0 || p.dim0 == 0) return AllocateRows(*call, p, 0);
   if (HasRoomForAll(*call, p)) {
@@ -200,7 +213,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Problem& p, int64_t m
 }
 
 Result<Tensor> Grad(const Problem& p, const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   // Before the ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
   Result<Tensor> output = AllocateOutput(*call, 0, p.grad.dtype, RowsShape(p, p.dim0));
@@ -223,7 +236,7 @@ Result<Tensor> Grad(const Problem& p, const Context& ctx) noexcept {
 
 Status GradApply(const Problem& p, const UpdateProblem& update, const Context& ctx) noexcept {
   if (p.n() == 0 || p.dim0 == 0 || p.width == 0) return {};
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   const Result<PlanOf> plan = PlanOf::Make(*call, p);
   if (!plan.ok()) return plan.status();

@@ -1,4 +1,5 @@
 // Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
+#include "raggrad/cuda/pinned_words.cuh"
 #include "raggrad/ops/sparse_segment/find_rows.cuh"
 #include "raggrad/ops/sparse_segment/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan_state.h"
@@ -214,14 +215,13 @@ Status QueueEmptyReport(const Call& call, const Problem& problem, Report* report
 }
 
 Result<ReportTo> ReportTo::ThisThread() noexcept {
-  thread_local uint64_t calls = 0;
   uint64_t* const words = ::raggrad::cuda::PinnedWords();
   if (words == nullptr) return Status(Code::kResourceExhausted, "CUDA: no pinned memory");
   static_assert(kReportWords <= ::raggrad::cuda::kWords);
-  return ReportTo{reinterpret_cast<Report*>(words), ++calls};
+  return ReportTo{reinterpret_cast<Report*>(words), ::raggrad::cuda::NewToken()};
 }
 
-Result<Report> ReportTo::Await(const Call& call, const Problem& problem) const noexcept {
+Result<Report> ReportTo::Await(const UncapturedCall& call, const Problem& problem) const noexcept {
   if (Status s = call.Await(report->token, token); !s.ok()) return s;
   if (report->fault != Fault::kNone) {
     return FaultError(problem.op, report->fault, report->value, problem.dim0, problem.segments());
@@ -230,7 +230,7 @@ Result<Report> ReportTo::Await(const Call& call, const Problem& problem) const n
 }
 
 Status MakePlan(const Problem& problem, const Context& ctx, SegmentPlan::State& state) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
@@ -244,6 +244,7 @@ Status MakePlan(const Problem& problem, const Context& ctx, SegmentPlan::State& 
   const Result<Report> read = report->Await(*call, problem);
   if (!read.ok()) return read.status();
   plan->num_rows = static_cast<int64_t>(read->rows);
+  state.owner = call->stream_id;
   state.device_sorted = *std::move(plan);
   state.indices = *std::move(indices);
   state.segment_ids = *std::move(segment_ids);
@@ -254,7 +255,7 @@ Status MakePlan(const Problem& problem, const Context& ctx, SegmentPlan::State& 
 Result<int64_t> FirstDifference(const TensorView& ids, const int32_t* planned, const Context& ctx) noexcept {
   const int64_t n = ids.dim(0);
   if (n == 0) return n;
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   Result<Scratch<unsigned long long>> first = Scratch<unsigned long long>::Make(call->ctx, 1);
   if (!first.ok()) return first.status();

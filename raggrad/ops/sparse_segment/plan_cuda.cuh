@@ -8,6 +8,7 @@
 namespace raggrad::sparse_segment::cuda {
 
 using ::raggrad::cuda::Call;
+using ::raggrad::cuda::UncapturedCall;
 
 // Indices or segment ids: of either type, or, without data, position i has id i.
 struct Ids {
@@ -52,7 +53,7 @@ struct ReportTo {
   // Pinned memory of this thread. A call that sends a report there has to wait for it.
   static Result<ReportTo> ThisThread() noexcept;
   // The report, or the error that is in it. Takes a few microseconds less than waiting for the stream and a copy.
-  Result<Report> Await(const Call& call, const Problem& problem) const noexcept;
+  Result<Report> Await(const UncapturedCall& call, const Problem& problem) const noexcept;
 };
 
 // The plan of the problem's ids; num_rows stays unset. Bad ids count as 0. n, dim0 > 0. UNIMPLEMENTED for sizes that do

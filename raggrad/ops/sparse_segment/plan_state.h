@@ -21,11 +21,11 @@ struct SegmentPlan::State {
   // One of them is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
   sparse_segment::cuda::Plan device_sorted;
-  // On a GPU: whose memory it is, and who else uses it.
-  void* stream = nullptr;
+  // On a GPU: the stream that it was made on and whose order its memory goes back in, and which others use it.
+  cuda::StreamId owner;
   mutable cuda::StreamUses uses;
 
-  ~State() { uses.Delay(stream); }
+  ~State() { uses.Delay(owner); }
 
   bool wide() const noexcept { return index_dtype == DType::kInt64 && sizes.rows > INT32_MAX; }
   TensorView indices_view() const noexcept {
@@ -49,8 +49,8 @@ auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx,
     -> decltype(call()) {
   const SegmentPlan::State& state = plan.state();
   auto result = call();
-  if (state.device == Device::kCpu || ctx.stream == state.stream) return result;
-  if (Status s = state.uses.Add(op, ctx.stream); !s.ok()) return s;
+  if (state.device == Device::kCpu) return result;
+  if (Status s = state.uses.Add(op, ctx.stream, state.owner); !s.ok()) return s;
   return result;
 }
 

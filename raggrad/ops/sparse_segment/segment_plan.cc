@@ -208,7 +208,6 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
   state->sizes = sizes;
   state->index_dtype = indices.dtype;
   state->device = indices.device;
-  state->stream = ctx.stream;
   state->num_ids = indices.dim(0);
   state->ascending = true;
   if (state->num_ids > 0) {

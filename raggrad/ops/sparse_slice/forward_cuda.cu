@@ -60,7 +60,7 @@ Result<Tensor> MakeOutputShape(const ForwardProblem& problem) noexcept {
 }
 
 template <int kDims>
-Result<SparseSliceOutput> Slice(const Call& call, const ForwardProblem& problem) noexcept {
+Result<SparseSliceOutput> Slice(const UncapturedCall& call, const ForwardProblem& problem) noexcept {
   const SliceBox<kDims> box(problem);
   const int64_t n = problem.n();
   const int64_t tiles = Blocks(n, kTile);
@@ -96,7 +96,7 @@ Result<SparseSliceOutput> Slice(const Call& call, const ForwardProblem& problem)
 
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
   if (problem.values.dtype == DType::kString) return ::raggrad::cuda::NoStrings("SparseSlice", "values");
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   return WithDims(problem.d(), [&]<int kDims>() { return Slice<kDims>(*call, problem); });
 }

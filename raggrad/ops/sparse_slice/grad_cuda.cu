@@ -133,7 +133,7 @@ struct Guess {
 };
 
 template <int kDims>
-Result<Guess> PropagateByGuess(const Call& call, const Problem& problem, void* val_grad) noexcept {
+Result<Guess> PropagateByGuess(const UncapturedCall& call, const Problem& problem, void* val_grad) noexcept {
   const int64_t tiles = Blocks(problem.n, kTile);
   auto bits = Scratch<uint32_t>::Make(call.ctx, tiles * kWarp);
   if (!bits.ok()) return bits.status();
@@ -180,7 +180,7 @@ Result<Scratch<T>> CopyToHost(const Call& call, const Context& host, const T* fr
 }
 
 // The CPU backend on copies in host memory: right for any operands, and as slow as the way there and back.
-Status PropagateOnHost(const Call& call, const Problem& problem, Tensor& val_grad) noexcept {
+Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tensor& val_grad) noexcept {
   Context host;
   host.parallel = call.ctx.parallel != nullptr ? call.ctx.parallel : &SerialParallel();  // no second pool of threads
   host.isa = call.ctx.isa;
@@ -193,7 +193,7 @@ Status PropagateOnHost(const Call& call, const Problem& problem, Tensor& val_gra
   if (!input.ok()) return input.status();
   const auto output = CopyToHost(call, host, problem.output_indices, problem.m * d);
   if (!output.ok()) return output.status();
-  if (Status s = ToStatus(cudaStreamSynchronize(call.stream), "operands could not be copied"); !s.ok()) return s;
+  if (Status s = call.AwaitAll("operands could not be copied"); !s.ok()) return s;
 
   const Problem on_host{{grad_copy->data(), grad.dtype, grad.shape, Device::kCpu},
                         input->data(),
@@ -206,13 +206,13 @@ Status PropagateOnHost(const Call& call, const Problem& problem, Tensor& val_gra
   const cudaError_t error =
       cudaMemcpyAsync(val_grad.data(), result->data(), result->bytes(), cudaMemcpyHostToDevice, call.stream);
   if (Status s = ToStatus(error, "a result could not be copied"); !s.ok()) return s;
-  return ToStatus(cudaStreamSynchronize(call.stream), "a result could not be copied");
+  return call.AwaitAll("a result could not be copied");
 }
 
 }  // namespace
 
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
-  const Result<Call> call = Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const DType dtype = problem.backprop_val_grad.dtype;
   auto val_grad = AllocateOutput(*call, 0, dtype, Shape{problem.n});

@@ -17,6 +17,7 @@ using ::raggrad::cuda::Blocks;
 using ::raggrad::cuda::Call;
 using ::raggrad::cuda::kAllLanes;
 using ::raggrad::cuda::kWarp;
+using ::raggrad::cuda::UncapturedCall;
 
 inline constexpr int kThreads = 256;
 inline constexpr unsigned kRounds = 4;

@@ -1,0 +1,37 @@
+#include <array>
+#include <atomic>
+
+#include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/early_start.cuh"
+#include "raggrad/cuda/errors.cuh"
+
+namespace raggrad::cuda {
+namespace {
+
+// Stands for all kernels: every source of the library is compiled for the same architectures.
+__global__ void AnyKernel() { AwaitKernelBefore(); }
+
+// binaryVersion would be that of the GPU, whatever the code was compiled from; ptxVersion is what __CUDA_ARCH__ was.
+bool AskKernel() noexcept {
+  cudaFuncAttributes attributes = {};
+  if (cudaFuncGetAttributes(&attributes, AnyKernel) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.ptxVersion >= kFirstEarlyArchitecture / 10;
+}
+
+}  // namespace
+
+bool KernelsAwaitTheOneBefore() noexcept {
+  enum : signed char { kUnknown, kNo, kYes };
+  static std::array<std::atomic<signed char>, 64> answers = {};  // of devices
+  int device = 0;
+  Ignore(cudaGetDevice(&device));
+  if (device < 0 || device >= static_cast<int>(answers.size())) return AskKernel();
+  std::atomic<signed char>& answer = answers[static_cast<size_t>(device)];
+  if (answer == kUnknown) answer = AskKernel() ? kYes : kNo;
+  return answer == kYes;
+}
+
+}  // namespace raggrad::cuda

@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "raggrad/cuda/errors.cuh"
+#include "raggrad/cuda/pinned_words.cuh"
+
+namespace raggrad::cuda {
+namespace {
+
+// Blocks of threads that have ended. They stay pinned, 128 bytes each, as many as there were threads at once: freeing
+// pinned memory waits for the whole GPU.
+class IdleBlocks {
+ public:
+  static IdleBlocks& Instance() {
+    static auto& blocks = *new IdleBlocks;
+    return blocks;
+  }
+
+  // Null if there is no memory.
+  uint64_t* Take() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      uint64_t* const block = idle_.back();
+      idle_.pop_back();
+      return block;
+    }
+    try {
+      idle_.reserve(made_ + 1);  // so that giving back cannot fail
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    uint64_t* block = nullptr;
+    const cudaError_t error = cudaMallocHost(&block, kWords * sizeof(uint64_t));
+    Ignore(error);
+    if (error != cudaSuccess) return nullptr;
+    ++made_;
+    return block;
+  }
+  void Give(uint64_t* block) noexcept {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(block);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint64_t*> idle_;
+  size_t made_ = 0;
+};
+
+class ThreadsBlock {
+ public:
+  ThreadsBlock() noexcept = default;
+  ThreadsBlock(const ThreadsBlock&) = delete;
+  ThreadsBlock& operator=(const ThreadsBlock&) = delete;
+  ~ThreadsBlock() {
+    if (words_ != nullptr) IdleBlocks::Instance().Give(words_);
+  }
+
+  uint64_t* words() noexcept {
+    if (words_ == nullptr) {
+      words_ = IdleBlocks::Instance().Take();
+      if (words_ != nullptr) std::fill_n(words_, kWords, uint64_t{0});
+    }
+    return words_;
+  }
+
+ private:
+  uint64_t* words_ = nullptr;
+};
+
+}  // namespace
+
+uint64_t* PinnedWords() noexcept {
+  thread_local ThreadsBlock block;
+  return block.words();
+}
+
+uint64_t NewToken() noexcept {
+  static std::atomic<uint64_t> tokens = 0;
+  return ++tokens;
+}
+
+}  // namespace raggrad::cuda
