@@ -23,13 +23,15 @@ void CallDriver(const char* name, A... arguments) {
   EXPECT_EQ(function(arguments...), 0) << name;
 }
 
-// Does not wait for the default stream, nor that for it.
 class CudaStream {
  public:
-  CudaStream() {
+  enum Kind : unsigned {
+    kBlocking = 0,     // waits for the default stream, and that for it
+    kNonBlocking = 1,  // neither
+  };
+  explicit CudaStream(Kind kind = kNonBlocking) {
     const OnDevice binds_this_thread(TensorView::Scalar(kNumber));  // to the device; the driver alone does not
-    constexpr unsigned kNonBlocking = 1;
-    CallDriver("cuStreamCreate", &handle_, kNonBlocking);
+    CallDriver("cuStreamCreate", &handle_, static_cast<unsigned>(kind));
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -38,9 +40,10 @@ class CudaStream {
   }
 
   void* handle() const noexcept { return handle_; }
-  Context MakeContext() const noexcept {
+  Context MakeContext() const noexcept { return ContextOf(handle_); }
+  static Context ContextOf(void* handle) noexcept {
     Context ctx;
-    ctx.stream = handle_;
+    ctx.stream = handle;
     return ctx;
   }
 
@@ -49,30 +52,46 @@ class CudaStream {
   void* handle_ = nullptr;
 };
 
-// A stream that does nothing of what is queued on it until it is released, or ten seconds have passed.
-class BlockedStream {
+// The handle that means another stream in every thread.
+inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
+
+// As long as it lives, a stream does nothing of what is queued on it until it is released, or ten seconds have passed.
+class Blocker {
  public:
-  BlockedStream() { CallDriver("cuLaunchHostFunc", stream_.handle(), &Wait, static_cast<void*>(this)); }
-  BlockedStream(const BlockedStream&) = delete;
-  BlockedStream& operator=(const BlockedStream&) = delete;
-  ~BlockedStream() {
+  explicit Blocker(void* stream) : stream_(stream) {
+    CallDriver("cuLaunchHostFunc", stream, &Wait, static_cast<void*>(this));
+  }
+  Blocker(const Blocker&) = delete;
+  Blocker& operator=(const Blocker&) = delete;
+  ~Blocker() {  // by the thread that made it
     Release();
-    CallDriver("cuStreamSynchronize", stream_.handle());
+    CallDriver("cuStreamSynchronize", stream_);
   }
 
-  Context MakeContext() const noexcept { return stream_.MakeContext(); }
   bool blocked() const noexcept { return blocked_; }
   void Release() { blocked_ = false; }
 
  private:
-  static void Wait(void* stream) {
-    auto& blocked = static_cast<BlockedStream*>(stream)->blocked_;
+  static void Wait(void* blocker) {
+    auto& blocked = static_cast<Blocker*>(blocker)->blocked_;
     for (int i = 0; i < 1000 && blocked; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     blocked = false;
   }
 
   std::atomic<bool> blocked_{true};
+  void* const stream_;
+};
+
+// A stream of its own that is blocked.
+class BlockedStream {
+ public:
+  Context MakeContext() const noexcept { return stream_.MakeContext(); }
+  bool blocked() const noexcept { return blocker_.blocked(); }
+  void Release() { blocker_.Release(); }
+
+ private:
   CudaStream stream_;
+  Blocker blocker_{stream_.handle()};
 };
 
 }  // namespace raggrad::testing

@@ -9,6 +9,7 @@
 
 #include "raggrad/ops/batching/batching.h"
 #include "raggrad/ops/batching/test_calls.h"
+#include "raggrad/testing/cuda_stream.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/on_device.h"
 #include "raggrad/testing/status_matchers.h"
@@ -17,9 +18,6 @@ namespace raggrad::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Two handles of CUDA's default stream, which the library takes for two streams: events are recorded and waited for.
-void* const kStreams[] = {nullptr, reinterpret_cast<void*>(1)};
 
 class UnbatchGradCudaTest : public GpuTest {
  protected:
@@ -54,6 +52,8 @@ class UnbatchGradCudaTest : public GpuTest {
 
 TEST_F(UnbatchGradCudaTest, JoinsPiecesInEveryOrderOfArrival) {
   Generator random(1);
+  const CudaStream stream;
+  void* const streams[] = {nullptr, stream.handle()};
   for (int owner_turn = 0; owner_turn < 4; ++owner_turn) {
     for (const bool keep_alive : {false, true}) {
       std::vector<Tensor> host;
@@ -71,14 +71,14 @@ TEST_F(UnbatchGradCudaTest, JoinsPiecesInEveryOrderOfArrival) {
       for (int64_t key = 0; key < 4; ++key) {
         const bool owner = key == owner_turn;
         const UnbatchGradCall call =
-            Call(key, owner ? index : nullptr, OnGpu(host[static_cast<size_t>(key)], keep_alive), kStreams[key % 2]);
+            Call(key, owner ? index : nullptr, OnGpu(host[static_cast<size_t>(key)], keep_alive), streams[key % 2]);
         results.push_back(runtime_.UnbatchGradFuture(call));
       }
       for (int key = 0; key < 4; ++key) {
         const Result<Tensor> got = results[static_cast<size_t>(key)].get();
         ASSERT_THAT(got, IsOk());
         if (key == owner_turn) {
-          ExpectSame(got->view(), JoinedByHand(views[0], views).view());
+          ExpectSame(got->view(), JoinedByHand(views[0], views).view(), CudaStream::ContextOf(streams[key % 2]));
         } else {
           EXPECT_EQ(got->view().device, Device::kCuda);
           EXPECT_EQ(got->shape(), (Shape{0, 2}));
@@ -95,6 +95,12 @@ TEST_F(UnbatchGradCudaTest, JoinsEveryType) {
     ASSERT_THAT(got, IsOk());
     ExpectSame(got->view(), piece.view());
   }
+}
+
+TEST_F(UnbatchGradCudaTest, TheStreamIsTheSameInEveryThread) {
+  const Tensor piece = TensorOf(std::vector<float>{1, 2}, Shape{1, 2});
+  EXPECT_THAT(runtime_.UnbatchGrad(Call(1, Index({1}, {1}), OnGpu(piece, true), kStreamPerThread)),
+              StatusIs(Code::kInvalidArgument, HasSubstr("got cudaStreamPerThread")));
 }
 
 TEST_F(UnbatchGradCudaTest, PiecesOfOneBatchAreOnOneDevice) {

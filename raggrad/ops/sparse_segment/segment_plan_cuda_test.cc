@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <optional>
@@ -20,6 +21,7 @@ namespace raggrad::sparse_segment {
 namespace {
 
 using ::raggrad::testing::BlockedStream;
+using ::raggrad::testing::Blocker;
 using ::raggrad::testing::CallDriver;
 using ::raggrad::testing::CapturedGraph;
 using ::raggrad::testing::CudaStream;
@@ -27,6 +29,7 @@ using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::GpuTest;
 using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kStreamPerThread;
 using ::raggrad::testing::OnHost;
 using ::raggrad::testing::SameTensor;
 using ::raggrad::testing::StatusIs;
@@ -120,6 +123,50 @@ TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
                                          first.device_segment(DType::kInt32), first.dim0());
   ASSERT_THAT(again, IsOk());
   EXPECT_TRUE(SameTensor(OnHost(rows->output.view()).view(), OnHost(again->output.view()).view()));
+}
+
+// The same on the per-thread streams of two threads, which have one handle: the first one's use is not forgotten for
+// the second one's.
+TEST_F(GpuTest, SegmentPlanOfPerThreadStreams) {
+  constexpr int64_t kIds = 50'000;
+  const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
+  const Array<float> values{Generator(2).Values<float>(5'000 * 8), Shape{5'000, 8}};
+  const OnDevice device_values(values);
+  const Context per_thread = CudaStream::ContextOf(kStreamPerThread);
+  const auto make = [](const Batch& batch, const Context& ctx) {
+    return SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32),
+                             {.rows = 5'000, .segments = 300}, ctx);
+  };
+  const CudaStream owner;
+  std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
+  ASSERT_THAT(*plan, IsOk());
+  const auto pool = [&] { return SparseSegment(SegmentCombiner::kMean, device_values, **plan, per_thread); };
+  ASSERT_THAT(pool(), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  std::atomic<bool> queued = false, dropped = false;
+  Result<Tensor> pooled = Status(Code::kUnavailable, "not called");
+  std::thread other([&] {
+    const float number = 0;
+    const OnDevice binds_this_thread(TensorView::Scalar(number), per_thread);
+    Blocker blocker(kStreamPerThread);
+    pooled = pool();
+    EXPECT_TRUE(blocker.blocked()) << "a call has waited for its stream";
+    queued = true;
+    queued.notify_all();
+    dropped.wait(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  queued.wait(false);
+  EXPECT_THAT(pool(), IsOk());
+  plan.reset();
+  dropped = true;
+  dropped.notify_all();
+  std::vector<Result<SegmentPlan>> others;
+  for (int k = 0; k < 8; ++k) others.push_back(make(second, owner.MakeContext()));
+  other.join();
+  ASSERT_THAT(pooled, IsOk());
+  ExpectSame(
+      pooled->view(),
+      SparseSegment(SegmentCombiner::kMean, values, first.index(DType::kInt32), first.segment(DType::kInt32))->view());
 }
 
 // A table with the states of an optimizer, in host or in device memory.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "raggrad/ops/sparse_segment/fast_order.h"
@@ -23,6 +24,8 @@ using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::GpuTest;
 using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::StatusIs;
+using ::testing::HasSubstr;
 
 // GradV2 and Grad of the batch on the device, against those on the CPU.
 template <class T>
@@ -282,6 +285,34 @@ TEST_F(GpuTest, SegmentGradReportsEveryAllocationFailure) {
   }
   ExpectEveryDeviceAllocationFailureIsReported(
       [&](const Context& ctx) { return SegmentPlan::Make(index, segment, {.rows = 7, .segments = 50}, ctx).status(); });
+}
+
+// A thread that has just begun makes its first call, where one that has ended made its own: it gets its own number of
+// rows, and its own fault.
+TEST_F(GpuTest, ShortLivedThreadsGetTheirOwnReports) {
+  constexpr int kThreads = 4, kRounds = 50;
+  constexpr int32_t kRows = 200, kIds = 300;
+  const OnDevice grad(Array<float>{{1}, Shape{1, 1}});
+  const OnDevice segment_ids(Array<int32_t>{std::vector<int32_t>(kIds)});
+  // Thread i names i + 1 rows; every third also one that there is not.
+  const auto call = [&](int32_t i) {
+    std::vector<int32_t> ids(kIds);
+    for (int32_t k = 0; k < kIds; ++k) ids[static_cast<size_t>(k)] = k % (i + 1);
+    const bool bad = i % 3 == 0;
+    if (bad) ids.back() = kRows + i;
+    const OnDevice indices(Array<int32_t>{ids});
+    const auto got = SparseSegmentGradV2(SegmentCombiner::kSum, grad, indices, segment_ids, TensorView::Scalar(kRows));
+    if (bad) {
+      EXPECT_THAT(got, StatusIs(Code::kInvalidArgument, HasSubstr("Index " + std::to_string(kRows + i) + " out of")));
+    } else {
+      ASSERT_THAT(got, IsOk());
+      EXPECT_EQ(got->output.shape()[0], i + 1);
+    }
+  };
+  for (int32_t round = 0; round < kRounds; ++round) {
+    std::vector<std::jthread> threads;
+    for (int32_t k = 0; k < kThreads; ++k) threads.emplace_back(call, round * (kThreads - 1) + k);
+  }
 }
 
 }  // namespace
