@@ -15,7 +15,13 @@ Result<StreamId> Identify(void* stream) noexcept {
   const auto handle = static_cast<cudaStream_t>(stream);
   StreamId id{.handle = handle == cudaStreamLegacy ? nullptr : stream};
   if (handle == cudaStreamPerThread) id.thread = ThreadNumber();
-  const bool of_current_device = id.handle == nullptr || id.thread != 0;
+  bool of_current_device = id.handle == nullptr || id.thread != 0;
+  if (!of_current_device) {
+    // Asking a captured stream for its device ends the capture. Its work has to be queued on its own device anyway.
+    const Result<bool> captured = IsCaptured(handle);
+    if (!captured.ok()) return captured.status();
+    of_current_device = *captured;
+  }
   const cudaError_t error = of_current_device ? cudaGetDevice(&id.device) : cudaStreamGetDevice(handle, &id.device);
   if (Status s = ToStatus(error, "no device"); !s.ok()) return s;
   return id;

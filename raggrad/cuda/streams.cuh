@@ -13,7 +13,8 @@ namespace raggrad::cuda {
 // A number of the calling thread that no other thread of the process has, before or after; never 0.
 uint64_t ThreadNumber() noexcept;
 
-// The stream that the handle means here: for the calling thread and its current device.
+// The stream that the handle means here: for the calling thread and its current device. A stream that is being captured
+// is taken for one of the current device.
 Result<StreamId> Identify(void* stream) noexcept;
 
 // A handle for the calling thread: what it queues there, on the stream's device, comes after all that is on the stream.
