@@ -34,7 +34,7 @@ class PyRuntime {
   ~PyRuntime() {
     std::erase(all(), runtime_);
     const CallFromPython call_from_python;
-    const WithoutGil released;  // the timer's thread ends here, and may want it
+    const WithoutGil released;  // the runtime's threads end here, and may want it
     runtime_.reset();
   }
   PyRuntime(const PyRuntime&) = delete;

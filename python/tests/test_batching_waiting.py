@@ -281,6 +281,51 @@ def test_deadlines() -> None:
         assert not slow.done()
 
 
+def test_callbacks_that_block_delay_no_deadline(runtime: Runtime) -> None:
+    """Neither one that sleeps, nor one that makes a call which waits."""
+    release, seen = threading.Event(), []
+
+    def sleep(value: Any, error: BaseException | None) -> None:
+        release.wait(60)
+
+    def call_back(value: Any, error: BaseException | None) -> None:
+        with pytest.raises(errors.DeadlineExceededError):
+            runtime.unbatch_grad(**owner_arguments(timeout_micros=20_000, shared_name="within"))
+        seen.append(type(error))
+        release.set()
+
+    for i in range(4):
+        runtime.unbatch_grad(**owner_arguments(timeout_micros=1000, shared_name=str(i), done=sleep))
+    with pytest.raises(errors.DeadlineExceededError):
+        runtime.unbatch_grad(**owner_arguments(timeout_micros=20_000, shared_name="another"))
+    runtime.unbatch_grad(**owner_arguments(timeout_micros=1000, shared_name="last", done=call_back))
+    assert release.wait(60) and seen == [errors.DeadlineExceededError]
+
+
+@pytest.mark.parametrize("end", ["deadline", "cancellation"])
+def test_a_callback_destroys_the_runtime(end: str) -> None:
+    """By dropping the last reference. The other calls have been answered when that is done."""
+    holder, token, answers, at_end = [Runtime()], Cancellation(), [], []
+    ended = threading.Event()
+
+    def done(value: Any, error: BaseException | None) -> None:
+        answers.append(type(error))
+        if holder:
+            holder.clear()
+            at_end.append(len(answers))
+            ended.set()
+
+    for i in range(4):
+        timeout = 200_000 if end == "deadline" else math.inf
+        holder[0].unbatch_grad(
+            **owner_arguments(timeout_micros=timeout, shared_name=str(i), cancellation=token, done=done)
+        )
+    if end == "cancellation":
+        token.cancel()
+    assert ended.wait(60)
+    assert at_end == [4] and len(answers) == 4
+
+
 def test_closing(runtime: Runtime) -> None:
     waits = [
         in_thread(lambda: runtime.unbatch_grad(**owner_arguments())),

@@ -102,7 +102,10 @@ typedef struct rg_batch_call {
 // The context's callbacks may be called by any thread until the runtime is destroyed. Null limits: the defaults.
 RG_API rg_status rg_batching_runtime_create(const rg_context* context, const rg_resource_limits* limits,
                                             rg_batching_runtime** runtime, rg_error* error);
-// Closes all resources; when it returns, callbacks have run. Nobody may be in another function. Null is fine.
+// Closes all resources. When it returns, callbacks have run, operands have been released, and the context's callbacks
+// are not called any more. Nobody may be in another function, but rg_cancellation_cancel is fine at any time. May be
+// called by a callback, which then must not touch the runtime again; an operand of the call that this thread is in is
+// released when that call returns. Null is fine.
 RG_API void rg_batching_runtime_destroy(rg_batching_runtime* runtime);
 
 RG_API rg_cancellation* rg_cancellation_create(void);  // null: no memory
@@ -121,7 +124,8 @@ RG_API rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* cal
                           rg_output* batch_index, rg_output* id, rg_error* error);
 
 // These call back. If they return RG_OK, `done` is called exactly once, by this thread before they return or later by
-// any other, never under a lock; otherwise never. It owns the outputs: one, or of Batch the tensors, batch_index and
+// any other, never under a lock; otherwise never. It may sleep, call the library again and destroy the runtime; on
+// which thread it runs is told in batching.h. It owns the outputs: one, or of Batch the tensors, batch_index and
 // id. Their structs, and the message, are gone when it returns. After a failure there are no outputs.
 typedef void (*rg_batching_done)(void* user, rg_status status, const char* message, rg_output* outputs,
                                  int32_t num_outputs);

@@ -26,9 +26,30 @@ void Grow(std::vector<BatchTask>& tasks) {
 
 }  // namespace
 
+// A batch that is not full is processed all the same, by its owner's thread or by a helper.
+class BatchResource::BatchDeadline final : public TimerAlarm {
+ public:
+  BatchDeadline(std::weak_ptr<Resource> resource, int64_t serial) noexcept
+      : weak_(std::move(resource)), serial_(serial) {}
+
+  bool Decide() noexcept override {
+    resource_ = std::static_pointer_cast<BatchResource>(weak_.lock());
+    if (resource_) tasks_ = resource_->TakeDue(serial_);
+    Hand(tasks_);
+    return !tasks_.empty();
+  }
+  void CarryOut() noexcept override { resource_->Process(tasks_); }
+
+ private:
+  const std::weak_ptr<Resource> weak_;
+  const int64_t serial_;
+  std::shared_ptr<BatchResource> resource_;
+  Tasks tasks_;
+};
+
 BatchResource::BatchResource(std::shared_ptr<Environment> environment, const ResourceLimits& limits,
                              const BatchCall& call)
-    : Resource(std::move(environment), kOp, limits),
+    : WaitingResource(std::move(environment), kOp, limits),
       max_batch_size_(call.max_batch_size < 0 ? INT64_MAX : call.max_batch_size),
       max_enqueued_batches_(call.max_enqueued_batches < 0 ? INT64_MAX
                                                           : std::max<int64_t>(call.max_enqueued_batches, 1)),
@@ -49,9 +70,15 @@ bool BatchResource::Call(const BatchCall& call, BatchRequest& request, int64_t i
       status = NoMemory();
     }
   }
-  ProcessOrHand(displaced);
-  Process(filled);  // this call is its owner
-  if (!status.ok()) Finish<BatchOutput>(done, status);
+  request.tensors.clear();
+  Hand(displaced);
+  const auto rest = [&] {
+    Process(displaced);
+    Process(filled);  // this call is its owner
+    if (!status.ok()) Finish<BatchOutput>(std::move(done), std::exchange(status, {}));
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
   return true;
 }
 
@@ -107,10 +134,8 @@ BatchResource::OpenBatches::iterator BatchResource::StartBatch(const std::string
   const auto position = open_.try_emplace(serial, OpenBatch{queue}).first;
   try {
     queues_.try_emplace(queue, serial);
-    position->second.deadline =
-        environment_->timer.Set(Clock::now() + batch_timeout_, [self = weak_from_this(), serial] {
-          if (const auto resource = self.lock()) static_cast<BatchResource&>(*resource).TimeIsUp(serial);
-        });
+    position->second.deadline = environment_->timer.Set(Clock::now() + batch_timeout_,
+                                                        std::make_unique<BatchDeadline>(weak_from_this(), serial));
   } catch (...) {
     DiscardBatch(position);
     throw;
@@ -138,36 +163,36 @@ void BatchResource::Forget(BatchTask& task) noexcept {
   --waiters_;
 }
 
-void BatchResource::TimeIsUp(int64_t serial) noexcept {
-  Tasks tasks;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = open_.find(serial);
-    if (found != open_.end()) tasks = TakeBatch(found);
-  }
-  ProcessOrHand(tasks);
+BatchResource::Tasks BatchResource::TakeDue(int64_t serial) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(serial);
+  return found == open_.end() ? Tasks() : TakeBatch(found);
 }
 
 // The rest of the batch goes on without the call.
-void BatchResource::EndWait(int64_t serial, int64_t ticket, Status why) noexcept {
-  Completion<BatchOutput> done;
-  BatchRequest request;
+bool BatchResource::TakeWait(int64_t serial, int64_t ticket, Status why, BatchEnding& ending) noexcept {
+  bool blocked = false;
   {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(serial);
-    if (found == open_.end()) return;
+    if (found == open_.end()) return false;
     OpenBatch& batch = found->second;
     const auto task = std::ranges::find(batch.tasks, ticket, &BatchTask::ticket);
-    if (task == batch.tasks.end()) return;
+    if (task == batch.tasks.end()) return false;
     Forget(*task);
     batch.rows -= task->request.rows;
-    done = std::move(task->done);
-    request = std::move(task->request);
+    blocked = task->blocked != nullptr;
+    ending = {std::move(task->done), std::move(task->request), std::move(why)};
     batch.tasks.erase(task);
     if (batch.tasks.empty()) DiscardBatch(found);
   }
-  request.tensors.clear();
-  Finish<BatchOutput>(done, std::move(why));
+  if (blocked) Conclude(ending);  // its thread keeps the operands
+  return !blocked;
+}
+
+void BatchResource::Conclude(BatchEnding& ending) noexcept {
+  ending.request.tensors.clear();
+  Finish<BatchOutput>(std::move(ending.done), std::move(ending.why));
 }
 
 void BatchResource::Close() noexcept {
@@ -184,27 +209,48 @@ void BatchResource::Close() noexcept {
     queues_.clear();
   }
   for (auto& [serial, batch] : open) {
-    for (BatchTask& task : batch.tasks) Finish<BatchOutput>(task.done, Closed());
+    for (BatchTask& task : batch.tasks) task.request.tensors.clear();
+    std::ranges::reverse(batch.tasks);  // they complete from the back, in the order of their calls
   }
+  const auto rest = [&] {
+    for (auto& [serial, batch] : open) {
+      while (!batch.tasks.empty()) {
+        Completion<BatchOutput> done = std::move(batch.tasks.back().done);
+        batch.tasks.pop_back();
+        Finish<BatchOutput>(std::move(done), Closed());
+      }
+    }
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
 }
 
-void BatchResource::ProcessOrHand(Tasks& tasks) noexcept {
-  if (tasks.empty()) return;
-  if (Blocked* const owner = tasks.back().blocked) {
-    owner->Hand(std::move(tasks));
-  } else {
-    Process(tasks);
-  }
+void BatchResource::Hand(Tasks& tasks) noexcept {
+  if (tasks.empty() || tasks.back().blocked == nullptr) return;
+  tasks.back().blocked->Hand(std::exchange(tasks, {}));
 }
 
 // The last task is the owner. An error of the batch is everybody's: nobody else could tell the other calls.
-void BatchResource::Process(Tasks& tasks) noexcept {
-  if (tasks.empty()) return;
+void BatchResource::Process(Tasks& given) noexcept {
+  if (given.empty()) return;
+  Tasks tasks = std::exchange(given, {});
   Result<BatchOutput> joined = JoinTasks(tasks);
-  for (size_t i = 0; i + 1 < tasks.size(); ++i) {
-    Finish<BatchOutput>(tasks[i].done, joined.ok() ? WithoutRows(tasks[i]) : joined.status());
+  for (BatchTask& task : tasks) {  // from here on only types and shapes are needed
+    for (SharedView& tensor : task.request.tensors) tensor.keep_alive = nullptr;
   }
-  Finish<BatchOutput>(tasks.back().done, std::move(joined));
+  const Status status = joined.status();
+  size_t next = 0;
+  const auto rest = [&] {
+    while (next < tasks.size()) {
+      BatchTask& task = tasks[next++];
+      const bool owner = next == tasks.size();
+      Finish<BatchOutput>(std::move(task.done), !status.ok() ? Result<BatchOutput>(status)
+                                                : owner      ? std::move(joined)
+                                                             : WithoutRows(task));
+    }
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
 }
 
 Result<BatchOutput> BatchResource::JoinTasks(const Tasks& tasks) const noexcept {

@@ -21,7 +21,14 @@ struct BatchTask {
   Alarm alarm = {};
 };
 
-class BatchResource final : public Resource {
+// A call that leaves its batch.
+struct BatchEnding {
+  Completion<BatchOutput> done = nullptr;
+  BatchRequest request = {};
+  Status why = {};
+};
+
+class BatchResource final : public WaitingResource<BatchEnding> {
  public:
   using Tasks = std::vector<BatchTask>;
   using Blocked = BlockedCall<BatchOutput, Tasks>;
@@ -56,11 +63,13 @@ class BatchResource final : public Resource {
   Tasks TakeBatch(OpenBatches::iterator batch) noexcept;
   void Forget(BatchTask& task) noexcept;  // takes it out of the counts
 
-  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
-  void TimeIsUp(int64_t serial) noexcept;
+  bool TakeWait(int64_t key, int64_t ticket, Status why, BatchEnding& ending) noexcept override;
+  void Conclude(BatchEnding& ending) noexcept override;
 
-  // The thread that waits for the owner's call does the work, if there is one.
-  void ProcessOrHand(Tasks& tasks) noexcept;
+  class BatchDeadline;
+  Tasks TakeDue(int64_t serial) noexcept;  // without the lock
+  // Lets the thread that waits for the owner's call process the batch, if there is one: then `tasks` is empty.
+  static void Hand(Tasks& tasks) noexcept;
   Result<BatchOutput> JoinTasks(const Tasks& tasks) const noexcept;
   Result<BatchOutput> WithoutRows(const BatchTask& task) const noexcept;
 

@@ -15,9 +15,21 @@
 // stored; an error of a batch goes to its owner, once; a failed call leaves no trace; every wait has a deadline, can be
 // cancelled, and ends with CANCELLED when its resource is closed; copies and callbacks run outside the lock.
 //
-// Threads: none per resource. One timer thread per runtime, started by the first call that waits or piece that is
-// stored, asleep until the next deadline. An asynchronous call completes on the thread that brings the last piece, or
-// on the timer's when a batch or a wait is over; a blocking call joins its batch itself.
+// Threads: none per resource. One thread per runtime watches the clock, started by the first call that waits or piece
+// that is stored, asleep until the next deadline. It never runs code of yours, so that deadlines are kept whatever a
+// callback does. A blocking call joins its batch itself and always ends by its deadline.
+//
+// Callbacks run on the thread that ends the call, before its function returns: the one that brings the last piece, that
+// cancels or that closes; never under a lock. A call that ends by a deadline, or a Batch that is due, completes on a
+// helper thread. Helpers start when they are needed: one, and for every callback that does not return within 2 ms
+// another one, up to 64. When all of these wait in callbacks, further ones have to wait for them. A thread start costs
+// some 30 us; without expired deadlines there is no helper. Callbacks of a batch come in the order of its calls, the
+// owner's last; between batches there is no order.
+//
+// A callback must not throw. It may sleep, call the runtime again, cancel, close, and destroy the runtime. While it
+// runs, the function that called it does not return: whoever brings a last piece waits for the owner's callback. The
+// destruction of a keep-alive and the context's allocator run on the same threads; they may call the runtime, too, but
+// not destroy it.
 //
 // Memory: tensors come from the runtime's allocator, which may be asked from any of these threads, never under a lock.
 // A joined gradient is written once, straight into the tensor that is handed out. An operand is copied before that only
@@ -111,7 +123,7 @@ struct BatchCall {
   ResourceName resource;
   std::vector<SharedView> in_tensors;
   // Taken from the call that makes the resource. batching_queue chooses a queue within it.
-  int64_t num_batch_threads = 1;  // checked, but no thread is started: the last caller or the timer does the work
+  int64_t num_batch_threads = 1;  // checked, but no thread is started: the last caller or a helper does the work
   int64_t max_batch_size = 0;     // negative: no limit
   int64_t batch_timeout_micros = 0;
   int64_t max_enqueued_batches = 10;
@@ -161,15 +173,20 @@ using Completion = std::function<void(Result<T>)>;
 class BatchingRuntime {
  public:
   explicit BatchingRuntime(const Context& ctx = {}, const ResourceLimits& limits = {}) noexcept;
-  // Closes all resources. Callbacks have run when it returns, except one that a Cancellation::Cancel() in another
-  // thread is about to call. No other thread may be in a function of the runtime.
+  // Closes all resources. When it returns all callbacks have run, and nothing of the caller's is touched any more:
+  // neither the allocator, nor callbacks, nor operands. So it waits for callbacks that run in helpers and in threads
+  // that cancel. No other thread may be in a function of the runtime, but they may cancel its calls. Calls that are
+  // made meanwhile, by callbacks, get CANCELLED.
+  //
+  // A callback may destroy the runtime that called it. Calls which its thread has still to complete, further down its
+  // stack, are completed before the destructor returns. Two things are left to functions that return later: the
+  // completion that runs is destroyed, and tensors that were handed out go back to the allocator when they are dropped.
   ~BatchingRuntime();
   BatchingRuntime(const BatchingRuntime&) = delete;
   BatchingRuntime& operator=(const BatchingRuntime&) = delete;
 
-  // The primary form: `done` is called exactly once, from this call or later from another thread, never under a lock.
-  // It must not throw; it may call the runtime again. Operands without keep-alive need to live only until the call
-  // returns.
+  // The primary form: `done` is called exactly once, from this call or later from another thread (see "Callbacks"
+  // above). Operands without keep-alive need to live only until the call returns.
   void UnbatchGradAsync(const UnbatchGradCall& call, Completion<Tensor> done) noexcept;
   void UnbatchAsync(const UnbatchCall& call, Completion<Tensor> done) noexcept;
   void BatchAsync(const BatchCall& call, Completion<BatchOutput> done) noexcept;

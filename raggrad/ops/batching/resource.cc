@@ -33,43 +33,9 @@ void Resource::SetLimits(const ResourceLimits& limits) noexcept {
   DropOldPieces();  // sets the alarm anew
 }
 
-bool Resource::Arm(Alarm& alarm, const Waiting& waiting, int64_t key, int64_t ticket) {
-  const std::weak_ptr<Resource> self = weak_from_this();
-  if (const auto deadline = After(Clock::now(), waiting.timeout.value_or(limits_.default_timeout))) {
-    alarm.deadline = environment_->timer.Set(*deadline, [self, key, ticket] {
-      if (const auto resource = self.lock()) {
-        resource->EndWait(
-            key, ticket,
-            MakeError(Code::kDeadlineExceeded, resource->op_, ": Batched data did not arrive within timeout window."));
-      }
-    });
-  }
-  if (!waiting.cancellation) return true;
-  alarm.token = waiting.cancellation;
-  try {
-    alarm.token_number = alarm.token->Notify([self, key, ticket] {
-      if (const auto resource = self.lock()) resource->EndWait(key, ticket, resource->Cancelled());
-    });
-  } catch (...) {
-    Disarm(alarm);
-    throw;
-  }
-  if (alarm.token_number != 0) return true;
-  Disarm(alarm);
-  return false;
-}
-
 void Resource::Disarm(Alarm& alarm) noexcept {
   environment_->timer.Cancel(std::exchange(alarm.deadline, 0));
   if (alarm.token_number != 0) alarm.token->Forget(std::exchange(alarm.token_number, 0));
-}
-
-void Resource::SetAgeAlarm(Clock::time_point oldest) {
-  const auto when = After(oldest, limits_.max_piece_age);
-  if (age_alarm_ != 0 || !when) return;
-  age_alarm_ = environment_->timer.Set(*when, [self = weak_from_this()] {
-    if (const auto resource = self.lock()) resource->DropOldPieces();
-  });
 }
 
 Status Resource::CheckRoom(int64_t pieces, int64_t bytes, bool waits) const noexcept {

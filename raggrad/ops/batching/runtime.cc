@@ -20,8 +20,10 @@ namespace raggrad {
 using batching::BatchResource;
 using batching::Environment;
 using batching::Resource;
+using batching::Turn;
 using batching::UnbatchGradResource;
 using batching::UnbatchResource;
+using batching::Visit;
 
 namespace {
 
@@ -102,8 +104,14 @@ struct BatchingRuntime::State {
 
   static Status CheckUsable(const State* state, ResourceKind kind) noexcept {
     if (state == nullptr) return MakeError(Code::kResourceExhausted, OpName(kind), ": no memory for the runtime");
-    if (!state->forked()) return {};
-    return MakeError(Code::kUnavailable, OpName(kind), ": this runtime was made before fork(); make one in the child");
+    if (state->forked()) {
+      return MakeError(Code::kUnavailable, OpName(kind),
+                       ": this runtime was made before fork(); make one in the child");
+    }
+    return state->ends ? EndsError(kind) : Status();
+  }
+  static Status EndsError(ResourceKind kind) noexcept {
+    return MakeError(Code::kCancelled, OpName(kind), ": the runtime is being destroyed");
   }
 
   std::shared_ptr<Resource> Find(ResourceKind kind, const ResourceName& resource, bool remove) noexcept {
@@ -125,6 +133,7 @@ struct BatchingRuntime::State {
         Result<std::shared_ptr<R>> made = make();
         if (!made.ok()) return made;
         const std::lock_guard lock(mutex);
+        if (ends) return EndsError(kind);
         const auto [position, inserted] = resources.try_emplace(Name(FullName(kind, name)), *made);
         resource = std::static_pointer_cast<R>(position->second);  // another thread may have been faster
       }
@@ -132,11 +141,30 @@ struct BatchingRuntime::State {
     }
   }
 
+  void CloseAll() noexcept {
+    Resources closing;
+    {
+      const std::lock_guard lock(mutex);
+      closing.swap(resources);
+    }
+    const auto rest = [&] {
+      while (!closing.empty()) closing.extract(closing.begin()).mapped()->Close();
+    };
+    const Turn turn(environment->visitors, rest);
+    rest();
+  }
+
+  // From here on no resource is made, so that those which CloseAll finds are the last.
+  void RefuseCalls() noexcept {
+    const std::lock_guard lock(mutex);
+    ends = true;
+  }
+
   // Begins a call. The resource in which it meets others; null if it has failed before that. `done` is used up.
   static std::shared_ptr<UnbatchGradResource> Begin(State* state, const UnbatchGradCall& call, Completion<Tensor>& done,
                                                     UnbatchGradResource::Blocked* blocked) noexcept;
-  static std::shared_ptr<UnbatchResource> Begin(State* state, const UnbatchCall& call,
-                                                Completion<Tensor>& done) noexcept;
+  static std::shared_ptr<UnbatchResource> Begin(State* state, const UnbatchCall& call, Completion<Tensor>& done,
+                                                bool blocked) noexcept;
   static std::shared_ptr<BatchResource> Begin(State* state, const BatchCall& call, Completion<BatchOutput>& done,
                                               BatchResource::Blocked* blocked) noexcept;
 
@@ -145,6 +173,7 @@ struct BatchingRuntime::State {
   const int fork_generation = ForkGeneration();
   const uint64_t id_seed = RandomSeed();
   std::atomic<uint64_t> ids_drawn{0};
+  std::atomic<bool> ends{false};  // written under the lock
   std::mutex mutex;
   Resources resources;
   std::shared_ptr<State> itself;  // set in a child of fork(): then nothing here is ever destroyed
@@ -168,7 +197,7 @@ std::shared_ptr<UnbatchGradResource> BatchingRuntime::State::Begin(State* state,
 }
 
 std::shared_ptr<UnbatchResource> BatchingRuntime::State::Begin(State* state, const UnbatchCall& call,
-                                                               Completion<Tensor>& done) noexcept {
+                                                               Completion<Tensor>& done, bool blocked) noexcept {
   constexpr ResourceKind kKind = ResourceKind::kUnbatch;
   return Guard<UnbatchResource>(kKind, done, [&]() -> Result<std::shared_ptr<UnbatchResource>> {
     if (Status s = CheckUsable(state, kKind); !s.ok()) return s;
@@ -179,8 +208,8 @@ std::shared_ptr<UnbatchResource> BatchingRuntime::State::Begin(State* state, con
       if (call.timeout_micros) own_limits.default_timeout = own_limits.max_piece_age = WaitTime(*call.timeout_micros);
       return std::make_shared<UnbatchResource>(state->environment, OpName(kKind), own_limits);
     };
-    return state->Meet<UnbatchResource>(kKind, call.resource, make,
-                                        [&](UnbatchResource& resource) { return resource.Call(*request, done); });
+    return state->Meet<UnbatchResource>(
+        kKind, call.resource, make, [&](UnbatchResource& resource) { return resource.Call(*request, done, blocked); });
   });
 }
 
@@ -193,7 +222,9 @@ std::shared_ptr<BatchResource> BatchingRuntime::State::Begin(State* state, const
     auto request = batching::CheckBatch(state->environment->ctx, call, blocked != nullptr);
     if (!request.ok()) return request.status();
     if (request->rows == 0) {
-      done(batching::NoRowsOutput(state->environment->ctx, *request));
+      Result<BatchOutput> nothing = batching::NoRowsOutput(state->environment->ctx, *request);
+      request->tensors.clear();
+      done(std::move(nothing));
       return std::shared_ptr<BatchResource>();
     }
     const auto make = [&]() -> Result<std::shared_ptr<BatchResource>> {
@@ -216,19 +247,23 @@ BatchingRuntime::BatchingRuntime(const Context& ctx, const ResourceLimits& limit
 
 BatchingRuntime::~BatchingRuntime() {
   if (!state_) return;
-  if (state_->forked()) {  // locks may be held, and the timer's thread cannot be joined
+  if (state_->forked()) {  // locks may be held, and the timer's threads cannot be joined
     state_->itself = state_;
     return;
   }
-  CloseAll();
-  state_->environment->timer.Stop();
+  Environment& environment = *state_->environment;
+  state_->RefuseCalls();
+  Turn::FinishOwn(environment.visitors);
+  state_->CloseAll();
+  environment.timer.Stop();
+  Visit::AwaitOthers(environment.visitors);
 }
 
 void BatchingRuntime::UnbatchGradAsync(const UnbatchGradCall& call, Completion<Tensor> done) noexcept {
   State::Begin(state_.get(), call, done, nullptr);
 }
 void BatchingRuntime::UnbatchAsync(const UnbatchCall& call, Completion<Tensor> done) noexcept {
-  State::Begin(state_.get(), call, done);
+  State::Begin(state_.get(), call, done, /*blocked=*/false);
 }
 void BatchingRuntime::BatchAsync(const BatchCall& call, Completion<BatchOutput> done) noexcept {
   State::Begin(state_.get(), call, done, nullptr);
@@ -243,7 +278,7 @@ Result<Tensor> BatchingRuntime::UnbatchGrad(const UnbatchGradCall& call) noexcep
 Result<Tensor> BatchingRuntime::Unbatch(const UnbatchCall& call) noexcept {
   batching::BlockedCall<Tensor, std::monostate> blocked(call.waiting);
   Completion<Tensor> done = blocked.completion();
-  State::Begin(state_.get(), call, done);
+  State::Begin(state_.get(), call, done, /*blocked=*/true);
   return blocked.Wait([](std::monostate) {});  // a piece is cut by the call that brings it: no work is handed over
 }
 Result<BatchOutput> BatchingRuntime::Batch(const BatchCall& call) noexcept {
@@ -302,13 +337,7 @@ Status BatchingRuntime::Close(ResourceKind kind, const ResourceName& resource) n
 }
 
 void BatchingRuntime::CloseAll() noexcept {
-  if (!state_ || state_->forked()) return;
-  State::Resources resources;
-  {
-    const std::lock_guard lock(state_->mutex);
-    resources.swap(state_->resources);
-  }
-  for (auto& [name, resource] : resources) resource->Close();
+  if (state_ && !state_->forked()) state_->CloseAll();
 }
 
 }  // namespace raggrad

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "raggrad/core/operands.h"
 #include "raggrad/ops/batching/checks.h"
@@ -82,12 +83,6 @@ Status Cut(const Context& ctx, const UnbatchCall& call, UnbatchRequest& request)
   return {};
 }
 
-Result<Tensor> OfExpectedType(Result<Tensor> rows, DType expected) noexcept {
-  if (!rows.ok()) return rows;
-  if (Status s = CheckExpectedType(kOp, expected, rows->dtype()); !s.ok()) return s;
-  return rows;
-}
-
 }  // namespace
 
 Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call) noexcept {
@@ -119,7 +114,7 @@ Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call)
   }
 }
 
-bool UnbatchResource::Call(UnbatchRequest& request, Completion<Tensor>& done) noexcept {
+bool UnbatchResource::Call(UnbatchRequest& request, Completion<Tensor>& done, bool blocked) noexcept {
   std::optional<Result<Tensor>> mine;
   UnbatchPieces::Entries awaited;
   std::vector<Waiter> receivers;
@@ -128,20 +123,37 @@ bool UnbatchResource::Call(UnbatchRequest& request, Completion<Tensor>& done) no
     if (closed_) return false;
     ++counters_.calls;
     try {
-      mine = Arrive(request, done, awaited, receivers);
+      mine = Arrive(request, done, blocked, awaited, receivers);
     } catch (const std::exception&) {  // std::bad_alloc, or std::system_error: no thread for the timer
       mine = NoMemory();
     }
   }
-  auto piece = awaited.begin();
-  for (const Waiter& receiver : receivers) {
-    Finish<Tensor>(receiver.done, OfExpectedType(std::move(piece++->piece), receiver.dtype));
-  }
-  if (mine) Finish<Tensor>(done, OfExpectedType(*std::move(mine), request.dtype));
+  request.own.reset();
+  request.pieces.clear();
+  if (receivers.empty()) awaited.clear();
+  size_t next = 0;
+  const auto rest = [&] {
+    while (next < receivers.size()) {
+      Waiter& receiver = receivers[next++];
+      Result<Tensor> piece = std::move(awaited.front().piece);
+      awaited.pop_front();
+      Deliver(receiver.done, receiver.dtype, piece);
+    }
+    if (std::optional<Result<Tensor>> last = std::exchange(mine, std::nullopt)) Deliver(done, request.dtype, *last);
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
   return true;
 }
 
-std::optional<Result<Tensor>> UnbatchResource::Arrive(UnbatchRequest& request, Completion<Tensor>& done,
+void UnbatchResource::Deliver(Completion<Tensor>& done, DType expected, Result<Tensor>& rows) noexcept {
+  if (rows.ok()) {
+    if (Status s = CheckExpectedType(kOp, expected, rows->dtype()); !s.ok()) rows = std::move(s);
+  }
+  Finish<Tensor>(std::move(done), std::move(rows));
+}
+
+std::optional<Result<Tensor>> UnbatchResource::Arrive(UnbatchRequest& request, Completion<Tensor>& done, bool blocked,
                                                       UnbatchPieces::Entries& awaited, std::vector<Waiter>& receivers) {
   if (stored_.Find(request.id) != nullptr) {  // what the call brings itself is not looked at, as in TensorFlow
     auto taken = stored_.Take(request.id);
@@ -177,6 +189,7 @@ std::optional<Result<Tensor>> UnbatchResource::Arrive(UnbatchRequest& request, C
   for (const auto& piece : awaited) receivers.push_back(TakeWaiter(waiting_.find(piece.key)));
   if (request.own) return *std::move(request.own);
   me->second.done = std::move(done);
+  me->second.blocked = blocked;
   return std::nullopt;
 }
 
@@ -223,13 +236,22 @@ UnbatchResource::Waiter UnbatchResource::TakeWaiter(Waiters::iterator position) 
   return waiter;
 }
 
-void UnbatchResource::EndWait(int64_t key, int64_t ticket, Status why) noexcept {
-  std::unique_lock lock(mutex_);
-  const auto found = waiting_.find(key);
-  if (found == waiting_.end() || found->second.ticket != ticket) return;
-  const Waiter waiter = TakeWaiter(found);
-  lock.unlock();
-  Finish<Tensor>(waiter.done, std::move(why));
+bool UnbatchResource::TakeWait(int64_t key, int64_t ticket, Status why, UnbatchEnding& ending) noexcept {
+  bool blocked = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end() || found->second.ticket != ticket) return false;
+    Waiter waiter = TakeWaiter(found);
+    blocked = waiter.blocked;
+    ending = {std::move(waiter.done), std::move(why)};
+  }
+  if (blocked) Conclude(ending);
+  return !blocked;
+}
+
+void UnbatchResource::Conclude(UnbatchEnding& ending) noexcept {
+  Finish<Tensor>(std::move(ending.done), std::move(ending.why));
 }
 
 void UnbatchResource::Close() noexcept {
@@ -245,7 +267,15 @@ void UnbatchResource::Close() noexcept {
     counters_.pieces_dropped += std::exchange(pieces_, 0);
     bytes_ = waiters_ = 0;
   }
-  for (auto& [key, waiter] : waiting) Finish<Tensor>(waiter.done, Closed());
+  stored.clear();
+  const auto rest = [&] {
+    while (!waiting.empty()) {
+      auto next = waiting.extract(waiting.begin());
+      Finish<Tensor>(std::move(next.mapped().done), Closed());
+    }
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
 }
 
 }  // namespace raggrad::batching

@@ -22,17 +22,25 @@ struct UnbatchRequest {
 
 Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call) noexcept;
 
-class UnbatchResource final : public Resource {
- public:
-  using Resource::Resource;
+// A wait that ended without a piece.
+struct UnbatchEnding {
+  Completion<Tensor> done = nullptr;
+  Status why = {};
+};
 
-  // False if the resource is closed: then nothing happened, and `request` and `done` were not used.
-  bool Call(UnbatchRequest& request, Completion<Tensor>& done) noexcept;
+class UnbatchResource final : public WaitingResource<UnbatchEnding> {
+ public:
+  using WaitingResource::WaitingResource;
+
+  // False if the resource is closed: then nothing happened, and `request` and `done` were not used. `blocked`: a thread
+  // waits for the call, and `done` is not the user's.
+  bool Call(UnbatchRequest& request, Completion<Tensor>& done, bool blocked) noexcept;
   void Close() noexcept override;
 
  private:
   struct Waiter {
     Completion<Tensor> done = nullptr;
+    bool blocked = false;
     DType dtype = DType::kInvalid;
     int64_t ticket = 0;
     Alarm alarm = {};
@@ -41,16 +49,19 @@ class UnbatchResource final : public Resource {
 
   // Under the lock. Returns how the call ends; nothing if it waits now. Pieces that calls are waiting for go to
   // `awaited`, those calls to `receivers`, in the same order. What throws leaves no trace.
-  std::optional<Result<Tensor>> Arrive(UnbatchRequest& request, Completion<Tensor>& done,
+  std::optional<Result<Tensor>> Arrive(UnbatchRequest& request, Completion<Tensor>& done, bool blocked,
                                        UnbatchPieces::Entries& awaited, std::vector<Waiter>& receivers);
   Status CheckRoomFor(const UnbatchRequest& request) const noexcept;
   // The end of waiting_ if the call is cancelled already.
   Waiters::iterator StartWaiting(const UnbatchRequest& request);
   void Store(UnbatchPieces::Entries& pieces);
   Waiter TakeWaiter(Waiters::iterator waiter) noexcept;
+  // Rows for a call, unless they are an error or have another type than it expects.
+  void Deliver(Completion<Tensor>& done, DType expected, Result<Tensor>& rows) noexcept;
 
-  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
-  void DropOldPieces() noexcept override { Expire(stored_); }
+  bool TakeWait(int64_t key, int64_t ticket, Status why, UnbatchEnding& ending) noexcept override;
+  void Conclude(UnbatchEnding& ending) noexcept override;
+  void DropOldPieces() noexcept override { TakeExpired(stored_); }
 
   UnbatchPieces stored_;
   Waiters waiting_;

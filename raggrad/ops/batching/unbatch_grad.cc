@@ -47,13 +47,21 @@ bool UnbatchGradResource::Call(UnbatchGradRequest& request, Completion<Tensor>& 
     mine.status = NoMemory();
   }
   lock.unlock();
-  if (other.blocked != nullptr && other.status.ok()) {
-    Blocked* const waiting = std::exchange(other.blocked, nullptr);
-    waiting->Hand(std::move(other));
-  } else {
+  request.grad = {};
+  Hand(other);
+  const auto rest = [&] {
     Conclude(other);
-  }
-  Conclude(mine);
+    Conclude(mine);
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
+  return true;
+}
+
+bool UnbatchGradResource::Hand(UnbatchGradEnding& ending) noexcept {
+  Blocked* const waiting = std::exchange(ending.blocked, nullptr);
+  if (waiting == nullptr) return false;
+  waiting->Hand(std::exchange(ending, {}));
   return true;
 }
 
@@ -277,15 +285,14 @@ void UnbatchGradResource::End(Batches::iterator position, Status status, Unbatch
   Unregister(position);
 }
 
-void UnbatchGradResource::EndWait(int64_t key, int64_t ticket, Status why) noexcept {
-  UnbatchGradEnding ending;
+bool UnbatchGradResource::TakeWait(int64_t key, int64_t ticket, Status why, UnbatchGradEnding& ending) noexcept {
   {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(key);
-    if (found == open_.end() || found->second.ticket != ticket) return;
+    if (found == open_.end() || found->second.ticket != ticket) return false;
     End(found, std::move(why), ending);
   }
-  Conclude(ending);
+  return !Hand(ending);
 }
 
 void UnbatchGradResource::Close() noexcept {
@@ -302,18 +309,28 @@ void UnbatchGradResource::Close() noexcept {
     counters_.pieces_dropped += std::exchange(pieces_, 0);
     bytes_ = waiters_ = 0;
   }
-  for (auto& [id, batch] : open) Finish<Tensor>(batch.done, Closed());
+  unclaimed.clear();
+  for (auto& [id, batch] : open) batch.pieces.clear();
+  const auto rest = [&] {
+    while (!open.empty()) {
+      auto next = open.extract(open.begin());
+      Finish<Tensor>(std::move(next.mapped().done), Closed());
+    }
+  };
+  const Turn turn(environment_->visitors, rest);
+  rest();
 }
 
 void UnbatchGradResource::Conclude(UnbatchGradEnding& ending) noexcept {
-  if (!ending.done) return;
+  Completion<Tensor> done = std::exchange(ending.done, nullptr);
+  if (!done) return;
   Context ctx = environment_->ctx;
   ctx.stream = ending.stream;
   Result<Tensor> result = !ending.status.ok() ? Result<Tensor>(ending.status)
                           : ending.no_rows    ? NoRows(ctx, 0, *ending.no_rows)
                                               : JoinShared(ctx, kOp, ending.pieces);
   ending.pieces.clear();
-  Finish<Tensor>(ending.done, std::move(result));
+  Finish<Tensor>(std::move(done), std::move(result));
 }
 
 }  // namespace raggrad::batching

@@ -25,17 +25,17 @@ struct UnbatchGradEnding {
   std::optional<TensorView> no_rows = {};  // the result has this type and inner shape, and no rows
 };
 
-class UnbatchGradResource final : public Resource {
+class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
  public:
   using Blocked = BlockedCall<Tensor, UnbatchGradEnding>;
 
-  using Resource::Resource;
+  using WaitingResource::WaitingResource;
 
   // False if the resource is closed: then nothing happened, and `done` was not used. `blocked`, if not null, is the
   // thread that waits for the call; `request` may change.
   bool Call(UnbatchGradRequest& request, Completion<Tensor>& done, Blocked* blocked) noexcept;
-  // Joins what there is to join and completes the call.
-  void Conclude(UnbatchGradEnding& ending) noexcept;
+  // Joins what there is to join and completes the call, if it has ended.
+  void Conclude(UnbatchGradEnding& ending) noexcept override;
   void Close() noexcept override;
 
  private:
@@ -90,8 +90,10 @@ class UnbatchGradResource final : public Resource {
   void Unregister(Batches::iterator batch) noexcept;
   void End(Batches::iterator batch, Status status, UnbatchGradEnding& ending) noexcept;
 
-  void EndWait(int64_t key, int64_t ticket, Status why) noexcept override;
-  void DropOldPieces() noexcept override { Expire(unclaimed_); }
+  // Lets the thread that waits for the call conclude it, if there is one. False: nobody waits.
+  static bool Hand(UnbatchGradEnding& ending) noexcept;
+  bool TakeWait(int64_t key, int64_t ticket, Status why, UnbatchGradEnding& ending) noexcept override;
+  void DropOldPieces() noexcept override { TakeExpired(unclaimed_); }
 
   AgedPieces<SharedView> unclaimed_;
   std::unordered_map<int64_t, Wanted> wanted_;
