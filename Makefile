@@ -129,7 +129,7 @@ sanitize-asan sanitize-tsan: sanitize-%: build/%/.built
 	ctest --preset $* -j $(JOBS)
 
 .PHONY: test-clang
-test-clang: build/clang/.built  ## the C++ tests, compiled by clang, and the benchmarks, which are only compiled
+test-clang: build/clang/.built  ## the C++ tests and benchmarks, compiled and optimised by clang
 	ctest --preset clang -j $(JOBS)
 
 .PHONY: test-gpu
@@ -149,7 +149,7 @@ cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it insta
 
 .PHONY: fuzz
 fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
-	tools/setup/system_packages.sh ninja-build clang libclang-rt-dev
+	tools/setup/system_packages.sh $(TEST_PACKAGES) clang libclang-rt-dev libbenchmark-dev
 	JOBS=$(JOBS) fuzz/run.sh $(SECONDS)
 
 .PHONY: bench
@@ -216,7 +216,7 @@ $(VENV_CUDA)/.packages: tools/setup/requirements-cuda.txt | $(VENV_CUDA)/.create
 .PHONY: build/release/.built build/asan/.built build/tsan/.built build/clang/.built
 build/release/.built build/asan/.built build/tsan/.built build/clang/.built: build/%/.built: | $(VENV)/.created
 	tools/setup/system_packages.sh $(TEST_PACKAGES) $(if $(filter asan clang,$*),clang libclang-rt-dev) \
-	  $(if $(filter clang,$*),libbenchmark-dev)
+	  $(if $(filter asan clang,$*),libbenchmark-dev)
 	cmake --preset $* $(CMAKE_OPTIONS)
 	cmake --build --preset $* -j $(JOBS)
 

@@ -4,12 +4,12 @@
 #
 #   fuzz/run.sh [seconds per target, default 60]
 #
-# BUILD_DIR names the build directory (default build/fuzz), JOBS how many run at once. What the runs find stays in the
+# BUILD_DIR names the build directory (default build/asan, whose tests are left alone), JOBS how many run at once. What the runs find stays in the
 # folder fuzz/found of the build directory.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-build=${BUILD_DIR:-build/fuzz}
+build=${BUILD_DIR:-build/asan}
 jobs=${JOBS:-$(nproc)}
 
 fail() {
@@ -24,8 +24,8 @@ for tool in clang++ cmake ninja; do
 done
 
 mkdir -p "$build"
-cmake --preset fuzz -B "$build" >"$build/configure.log" 2>&1 || fail "cmake failed: see $build/configure.log"
-cmake --build "$build" >"$build/build.log" 2>&1 || fail "the build failed: see $build/build.log"
+cmake --preset asan -B "$build" >"$build/configure.log" 2>&1 || fail "cmake failed: see $build/configure.log"
+cmake --build "$build" --target fuzzers >"$build/build.log" 2>&1 || fail "the build failed: see $build/build.log"
 
 fuzz() {  # FAMILY: one target, and a line about it
   target=$build/fuzz/$1_fuzz
