@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "fuzz/fuzz_input.h"
 #include "raggrad/core/context.h"
+#include "raggrad/cpu/float_environment.h"
 #include "raggrad/testing/owned.h"
 
 namespace raggrad::fuzz {
@@ -29,12 +29,6 @@ struct Expected {
   std::fprintf(stderr, "DIFFERENCE (%.*s): %.*s\n", static_cast<int>(setting.size()), setting.data(),
                static_cast<int>(what.size()), what.data());
   std::abort();
-}
-
-// Whether this thread computes with subnormal numbers: an operator that flushes them must put the mode back.
-inline bool KeepsSubnormals() {
-  volatile float smallest = std::numeric_limits<float>::min();
-  return smallest / 2 != 0;
 }
 
 inline void ExpectOutputs(const std::string& setting, const Outputs& got, const Outputs& want) {
@@ -55,8 +49,9 @@ void Check(const Expected& expected, FuzzInput& in, const Call& call) {
   testing::ExactAllocator memory(kMemory);
 
   const auto run = [&](const std::string& setting, const Context& ctx) {
+    const cpu::FloatState found = cpu::FloatState::Read();
     Result<Outputs> result = call(ctx);
-    if (!KeepsSubnormals()) Trap(setting, "the floating-point mode was not restored");
+    if (!(cpu::FloatState::Read() == found)) Trap(setting, "the floating-point environment was not restored");
     const Code code = result.status().code();
     if (code != expected.code && !(expected.may_exhaust && code == Code::kResourceExhausted)) {
       Trap(setting, "expected " + std::string(CodeName(expected.code)) + ", got " + std::string(CodeName(code)) + " " +

@@ -13,6 +13,7 @@
 #include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
+#include "raggrad/cpu/float_environment.h"
 #include "runtime.h"
 #include "views.h"
 #include "waiting.h"
@@ -89,8 +90,10 @@ std::optional<WaitTime> ReadTimeout(nb::handle micros, std::string_view op, std:
     RaiseInvalid(op, ": ", name, ": expected None or a number of microseconds, got ", TypeName(micros));
   }
   if (std::isnan(number)) RaiseInvalid(op, ": ", name, ": expected a number of microseconds, got nan");
-  if (number >= static_cast<double>(INT64_MAX)) return kNoDeadline;
-  return WaitTime(static_cast<int64_t>(std::max(number, 0.0)));
+  return cpu::InFloatEnvironment([&] {
+    if (number >= static_cast<double>(INT64_MAX)) return kNoDeadline;
+    return WaitTime(static_cast<int64_t>(std::max(number, 0.0)));
+  });
 }
 
 // An integer attribute. What int64 cannot hold becomes its nearest number, which the operator refuses as TensorFlow

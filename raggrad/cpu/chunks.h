@@ -8,6 +8,7 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/parallel.h"
 #include "raggrad/core/stoppable.h"
+#include "raggrad/cpu/float_environment.h"
 
 namespace raggrad::cpu {
 
@@ -29,15 +30,21 @@ inline Chunks SplitEvenly(const Parallel& parallel, int64_t size, int64_t grain,
   return {size, std::clamp<int64_t>(grains, 1, std::max(for_workers, grains / kMostGrains))};
 }
 
-// body(chunk, begin, end) for each chunk.
+// body(task) for each of the tasks, on any threads, in the environment that everything is computed in.
+template <class F>
+void RunTasks(Parallel& parallel, int64_t tasks, const F& body) noexcept {
+  const auto in_environment = [&](int64_t task) { InFloatEnvironment([&] { body(task); }); };
+  parallel.Run(tasks, in_environment);
+}
+
+// body(chunk, begin, end) for each chunk. The backend's own thread is in that environment already.
 template <class F>
 void ForEachChunk(Parallel& parallel, const Chunks& chunks, const F& body) noexcept {
   if (chunks.count == 1) {
     body(int64_t{0}, int64_t{0}, chunks.size);
     return;
   }
-  const auto task = [&](int64_t chunk) { body(chunk, chunks.begin(chunk), chunks.end(chunk)); };
-  parallel.Run(chunks.count, task);
+  RunTasks(parallel, chunks.count, [&](int64_t chunk) { body(chunk, chunks.begin(chunk), chunks.end(chunk)); });
 }
 
 // Whether the caller wants no result any more.

@@ -5,11 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "raggrad/cpu/flush_subnormals.h"
+#include "raggrad/cpu/float_environment.h"
+#include "raggrad/testing/odd_environment.h"
 
 namespace raggrad::cpu {
 namespace {
@@ -70,29 +72,48 @@ TEST(ConvertTest, NarrowingToBFloat16RoundsToNearestEven) {
 }
 
 TEST(ConvertTest, HalfKeepsItsSubnormalsWhileFloatsAreFlushed) {
-  const ScopedFlushSubnormals flush;
-  for (uint32_t bits = 0; bits < 0x800; ++bits) {
-    const volatile float wide = BaselineConvert::Widen(Half{static_cast<uint16_t>(bits)});
-    ASSERT_EQ(BaselineConvert::NarrowToHalf(wide).bits, bits);
+  InFloatEnvironment([] {
+    for (uint32_t bits = 0; bits < 0x800; ++bits) {
+      const volatile float wide = BaselineConvert::Widen(Half{static_cast<uint16_t>(bits)});
+      ASSERT_EQ(BaselineConvert::NarrowToHalf(wide).bits, bits);
+    }
+  });
+}
+
+TEST(ConvertTest, NansKeepTheirSignAndLoseTheirPayload) {
+  for (const uint32_t payload : {0x1U, 0x1000U, 0x2000U, 0x3fffffU, 0x400000U, 0x402000U, 0x7fffffU}) {
+    for (const uint32_t sign : {0U, 0x80000000U}) {
+      const float nan = std::bit_cast<float>(sign | 0x7f800000 | payload);
+      EXPECT_EQ(BaselineConvert::NarrowToHalf(nan).bits, sign >> 16 | 0x7e00);
+      EXPECT_EQ(BaselineConvert::NarrowToBFloat16(nan).bits, sign >> 16 | 0x7fc0);
+    }
   }
 }
 
-TEST(FlushSubnormalsTest, FlushesOperandsAndResultsAndRestoresTheMode) {
-  volatile float tiny = std::numeric_limits<float>::denorm_min();
-  volatile double small = std::numeric_limits<double>::min();
-  volatile double product = 0;
-  volatile float sum = 0;
-  {
-    const ScopedFlushSubnormals flush;
-    sum = -tiny + 0.0F;
-    sum = tiny + tiny;
-    product = -small * 0.5;
+#if defined(__x86_64__)  // aarch64 converts by an instruction that follows the rounding mode
+TEST(ConvertTest, TheEnvironmentDoesNotMatter) {
+  std::mt19937 random(2);
+  std::vector<float> numbers;
+  for (uint32_t exponent = 95; exponent < 150; ++exponent) {
+    for (int i = 0; i < 200; ++i)
+      numbers.push_back(std::bit_cast<float>(exponent << 23 | (static_cast<uint32_t>(random()) & 0x807fffff)));
   }
-  EXPECT_EQ(sum, 0.0F);
-  EXPECT_EQ(std::bit_cast<uint64_t>(static_cast<double>(product)), uint64_t{1} << 63) << "a zero of the sign";
-  sum = tiny + tiny;
-  EXPECT_NE(std::bit_cast<uint32_t>(static_cast<float>(sum)), 0U) << "the mode was not restored";
+  std::vector<Half> want(numbers.size()), got(numbers.size());
+  std::vector<float> wide(numbers.size()), wide_again(numbers.size());
+  const auto n = static_cast<int64_t>(numbers.size());
+  BaselineConvert::NarrowRow(numbers.data(), want.data(), n);
+  BaselineConvert::WidenRow(want.data(), wide.data(), n);
+  for (const testing::OddEnvironment& odd : testing::kOddEnvironments) {
+    {
+      const testing::ScopedEnvironment environment(odd);
+      BaselineConvert::NarrowRow(numbers.data(), got.data(), n);
+      BaselineConvert::WidenRow(got.data(), wide_again.data(), n);
+    }
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(Half)), 0) << odd.name();
+    ASSERT_EQ(wide_again, wide) << odd.name();
+  }
 }
+#endif
 
 TEST(ConvertTest, RowsEqualElements) {
   std::mt19937 random(1);

@@ -10,6 +10,7 @@
 
 #include "raggrad/core/operands.h"
 #include "raggrad/core/result.h"
+#include "raggrad/cpu/float_environment.h"
 
 namespace raggrad::cuda {
 
@@ -25,11 +26,12 @@ auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static
   return WithOp(op, [&] { return f(*static_cast<const Kernels*>(*kernels)); });
 }
 
-// on_cpu(), or on_cuda(const Kernels&): by the device that the operands are on.
+// on_cpu(), in the environment that everything is computed in, or on_cuda(const Kernels&): by the device that the
+// operands are on.
 template <class Kernels, class Cpu, class Cuda>
 auto RunOnDevice(std::string_view op, Device device, const Cpu& on_cpu, const Cuda& on_cuda) noexcept
     -> decltype(on_cpu()) {
-  if (device == Device::kCpu) return WithOp(op, on_cpu);
+  if (device == Device::kCpu) return WithOp(op, [&] { return cpu::InFloatEnvironment(on_cpu); });
   if (device == Device::kCuda) return WithKernels<Kernels>(op, on_cuda);
   return NoKernelForDevice(op, device);
 }

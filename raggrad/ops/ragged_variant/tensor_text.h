@@ -6,13 +6,16 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/sum_type.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/cpu/convert.h"
+#include "raggrad/cpu/float_environment.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 
 namespace raggrad::ragged_variant {
@@ -28,20 +31,26 @@ inline constexpr int64_t kMostShown = 3;
 
 // As few digits as tell the number from others, but no number of digits between the usual and the largest.
 template <class T>
-void AppendNumber(std::string& text, T value) {
+std::string_view Digits(T value, std::span<char> room) noexcept {
   constexpr int kDigits = std::is_same_v<T, float> ? 6 : 15;
   constexpr int kAllDigits = std::is_same_v<T, float> ? 9 : 17;
-  if (std::isnan(value)) return text.append("nan"), void();
+  if (std::isnan(value)) return "nan";
   if (std::fpclassify(value) == FP_SUBNORMAL) value = std::copysign(T{0}, value);  // TensorFlow flushes them
-  char digits[40];
+  char* const begin = room.data();
   const auto print = [&](int count) {
-    return std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::general, count).ptr;
+    return std::to_chars(begin, begin + room.size(), value, std::chars_format::general, count).ptr;
   };
   char* end = print(kDigits);
   T back = 0;
-  std::from_chars(digits, end, back);
+  std::from_chars(begin, end, back);
   if (back != value) end = print(kAllDigits);
-  text.append(digits, end);
+  return {begin, end};
+}
+
+template <class T>
+void AppendNumber(std::string& text, const T& value) {
+  char room[40];
+  text.append(raggrad::cpu::InFloatEnvironment([&] { return Digits(value, room); }));
 }
 
 template <class T>

@@ -110,7 +110,6 @@ bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values
   // As far as an ascending map can be here: there is a place for every entry before, within and behind.
   if (previous < begin - 1 || last < previous || last >= p.n_full() - (p.n() - end)) return false;
   if (last - previous < end - begin) return false;
-  const ::raggrad::cpu::ScopedFlushSubnormals flush;  // for the sum
   Separation<E> at = {grad, previous + 1, map + begin, d_values + begin, others + (previous + 1 - begin)};
   const int64_t* const entries_end = map + end;
   const E* const others_end = others + (last + 1 - end);

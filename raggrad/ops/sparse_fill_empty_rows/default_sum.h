@@ -9,7 +9,6 @@
 #include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/convert.h"
-#include "raggrad/cpu/flush_subnormals.h"
 
 namespace raggrad::sparse_fill_empty_rows {
 
@@ -39,8 +38,7 @@ T Narrow(decltype(Widen(T{})) value) noexcept {
 }
 
 // One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads, but
-// handed from one to the next. Whoever adds has the values, and the sum itself, in memory when ScopedFlushSubnormals
-// begins and ends, for that is what the guard orders.
+// handed from one to the next.
 template <class T>
 class RunningSum {
  public:
@@ -56,7 +54,6 @@ class RunningSum {
     position_ += 2;
   }
   void AddUpTo(int64_t end) noexcept {
-    const ::raggrad::cpu::ScopedFlushSubnormals flush;
     RunningSum sum = *this;
     for (; sum.position_ < end; ++sum.position_) sum.Add(values_[sum.position_]);
     *this = sum;
@@ -84,7 +81,6 @@ Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) 
   Parallel& parallel = ctx.executor();
   ::raggrad::cpu::ForEachChunk(parallel, ::raggrad::cpu::SplitEvenly(parallel, blocks, 4),
                                [=](int64_t, int64_t begin, int64_t end) {
-                                 const ::raggrad::cpu::ScopedFlushSubnormals flush;
                                  for (int64_t block = begin; block < end; ++block) {
                                    Sum sum{};
                                    const int64_t block_end = std::min((block + 1) * kFastBlock, count);
@@ -92,7 +88,6 @@ Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) 
                                    block_sums[block] = sum;
                                  }
                                });
-  const ::raggrad::cpu::ScopedFlushSubnormals flush;
   for (; blocks > 1; blocks = (blocks + 1) / 2) {
     for (int64_t k = 0; k < blocks / 2; ++k) block_sums[k] = block_sums[2 * k] + block_sums[2 * k + 1];
     if (blocks % 2 == 1) block_sums[blocks / 2] = block_sums[blocks - 1];

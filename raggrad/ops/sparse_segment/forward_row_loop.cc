@@ -2,7 +2,6 @@
 // so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
 #include "raggrad/ops/sparse_segment/forward_row_loop.h"
 
-#include "raggrad/cpu/flush_subnormals.h"
 #include "raggrad/ops/sparse_segment/row_ops.h"
 
 namespace raggrad::sparse_segment {
@@ -130,7 +129,6 @@ void PoolSegment(const ForwardJob<T, Idx>& job, int64_t begin, int64_t end, int6
 template <Isa I, class T, class Idx>
 void PoolSegments(const ForwardJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
                   int64_t column_end) noexcept {
-  const ::raggrad::cpu::ScopedFlushSubnormals flush;
   for (int64_t s = 0; s < batch.count; ++s) {
     T* row = job.output + batch.rows[s] * job.width;
     for (int64_t column = column_begin; column < column_end; column += kBlock) {

@@ -1,6 +1,7 @@
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
 
 #include "raggrad/core/operands.h"
+#include "raggrad/cpu/float_environment.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan_state.h"
@@ -109,7 +110,8 @@ Status CheckNumbers(std::string_view op, const RowUpdate& update) noexcept {
   if (adam->step < 1) {
     return InvalidArgument(op, "steps are counted from 1 [step: expected at least 1, got ", adam->step, "]");
   }
-  const auto valid = [](double beta) { return beta >= 0.0 && beta < 1.0; };
+  // A comparison with NaN is an exception that may be a trap.
+  const auto valid = [](double beta) { return cpu::InFloatEnvironment([&] { return beta >= 0.0 && beta < 1.0; }); };
   if (!valid(adam->beta1)) return InvalidArgument(op, "beta1 is out of range [beta1: expected 0 <= beta1 < 1]");
   if (!valid(adam->beta2)) return InvalidArgument(op, "beta2 is out of range [beta2: expected 0 <= beta2 < 1]");
   return {};

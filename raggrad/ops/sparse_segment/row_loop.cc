@@ -2,7 +2,6 @@
 // so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
 #include "raggrad/ops/sparse_segment/row_loop.h"
 
-#include "raggrad/cpu/flush_subnormals.h"
 #include "raggrad/ops/sparse_segment/row_ops.h"
 
 namespace raggrad::sparse_segment {
@@ -200,7 +199,6 @@ void SumRowsScaled(const RowJob<T, C>& job, int64_t row_begin, int64_t row_end, 
 template <Isa I, class T, class C>
 void SumRows(const RowJob<T, C>& job, int64_t row_begin, int64_t row_end, int64_t column_begin,
              int64_t column_end) noexcept {
-  const ::raggrad::cpu::ScopedFlushSubnormals flush;
   if (job.scales != nullptr || job.contribution_scales != nullptr) {
     SumRowsScaled<I, true>(job, row_begin, row_end, column_begin, column_end);
   } else {

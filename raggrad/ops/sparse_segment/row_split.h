@@ -35,7 +35,7 @@ template <class RowAt, class Length, class Run>
   // Strip s of every hot row, and the other rows of chunk c, are tasks. A hot row spans more than a chunk's length, so
   // it is the last to start in its chunk: looking at one row per chunk finds them all.
   const int64_t hot_length = chunks.size / chunks.count;
-  const auto task = [&](int64_t t) {
+  ::raggrad::cpu::RunTasks(parallel, chunks.count * (strips + 1), [&](int64_t t) {
     if (!in_place && ::raggrad::cpu::Stopped(parallel)) return;
     const int64_t chunk = t / (strips + 1);
     const int64_t strip = t % (strips + 1) - 1;
@@ -48,8 +48,7 @@ template <class RowAt, class Length, class Run>
     } else if (hot_end) {
       run(end - 1, end, columns.begin(strip), columns.end(strip));
     }
-  };
-  parallel.Run(chunks.count * (strips + 1), task);
+  });
   return !in_place && ::raggrad::cpu::Stopped(parallel) ? ::raggrad::cpu::StoppedError() : Status();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "raggrad/cpu/float_environment.h"
 #include "raggrad/ops/sparse_segment/isa_choice.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/update_loop.h"
@@ -11,7 +12,7 @@ namespace raggrad::sparse_segment {
 
 // The numbers of the formulas in row_update.h, computed in double and rounded once.
 template <class A>
-UpdateJob<A> ReadRule(const RowUpdate& update) noexcept {
+UpdateJob<A> ReadNumbers(const RowUpdate& update) noexcept {
   UpdateJob<A> job = {};
   if (const auto* sgd = std::get_if<Sgd>(&update)) {
     job.rate = static_cast<A>(sgd->learning_rate);
@@ -30,6 +31,12 @@ UpdateJob<A> ReadRule(const RowUpdate& update) noexcept {
     job.state2 = static_cast<A*>(adam->v.data);
   }
   return job;
+}
+
+// The same, for whichever backend: those of GPUs do not run in the environment that numbers are computed in.
+template <class A>
+UpdateJob<A> ReadRule(const RowUpdate& update) noexcept {
+  return ::raggrad::cpu::InFloatEnvironment([&] { return ReadNumbers<A>(update); });
 }
 
 template <class T, UpdateRule kRule, class A>
