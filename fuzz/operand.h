@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "fuzz/fuzz_input.h"
 #include "raggrad/testing/owned.h"
@@ -28,6 +29,24 @@ inline Tensor AnyTensor(FuzzInput& in, DType dtype, Shape shape, int64_t count) 
   return testing::TensorOfBytes(dtype, std::move(shape), bytes);
 }
 
+// A dimension that can only be beside one that is 0.
+inline int64_t HugeDim(FuzzInput& in) {
+  constexpr int64_t kDims[] = {INT64_MAX,       int64_t{1} << 62, int64_t{1} << 61, (int64_t{1} << 60) + 1,
+                               INT64_MAX - 100, int64_t{1} << 40, int64_t{1} << 33, int64_t{1} << 31};
+  return kDims[in.Below(8)];
+}
+
+// The shape of a tensor without elements, with dimensions of any size beside one that is 0. It may have no number of
+// elements any more: that is multiplied from the left.
+inline Shape Stretched(FuzzInput& in, const Shape& shape) {
+  std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+  for (int64_t& dim : dims) {
+    if (dim != 0 && in.Below(4) != 0) dim = HugeDim(in);
+  }
+  if (dims.size() < 4 && in.Below(4) == 0) dims.push_back(HugeDim(in));
+  return Shape(dims);
+}
+
 struct Operand {
   Tensor tensor;
   TensorView view;       // what the operator is given
@@ -41,6 +60,11 @@ struct Operand {
  private:
   void Disturb(FuzzInput& in) {
     const bool has_elements = tensor.shape().NumElements() > 0;
+    if (!has_elements && in.Below(2) == 0) {
+      view.shape = Stretched(in, view.shape);
+      readable = view.shape.NumElements().has_value();
+      return;
+    }
     switch (in.Below(6)) {
       case 0:
         view.device = Device::kCuda;

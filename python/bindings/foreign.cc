@@ -1,5 +1,6 @@
 #include "foreign.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -46,9 +47,10 @@ bool InHostMemory(int device_type) {
 }
 
 bool DenseAndAligned(const KeepAlive::Import& array, size_t element) {
+  const std::span dims(array.shape_ptr(), array.ndim());
+  if (std::ranges::find(dims, 0) != dims.end()) return true;  // the product of the others may be any number
   int64_t expected = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
-    if (array.shape(i) == 0) return true;
     if (array.shape(i) != 1 && array.stride(i) != expected) return false;
     expected *= static_cast<int64_t>(array.shape(i));
   }
@@ -62,7 +64,8 @@ std::byte* CopyStrided(const KeepAlive::Import& array, size_t element, size_t di
     std::memcpy(to, from, element);
     return to + element;
   }
-  const int64_t step = array.stride(dim) * static_cast<int64_t>(element);
+  // The stride of a single row may be any number.
+  const int64_t step = array.shape(dim) > 1 ? array.stride(dim) * static_cast<int64_t>(element) : 0;
   for (size_t i = 0; i < array.shape(dim); ++i, from += step) to = CopyStrided(array, element, dim + 1, from, to);
   return to;
 }

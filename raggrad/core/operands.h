@@ -17,12 +17,19 @@ struct Operand {
   const TensorView& view;
 };
 
-// Whether an operand is an array that can be read.
+// Whether the elements are less than 2^63 bytes, so that whatever is counted in them can be counted in bytes, too.
+inline bool BytesCanBeCounted(int64_t elements, DType dtype) noexcept {
+  int64_t bytes;
+  return !__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSize(dtype)), &bytes);
+}
+
+// Whether an operand is an array that can be read. One without elements may have any other dimensions: kernels must not
+// multiply them before they know that there is something to compute.
 inline bool IsReadable(const TensorView& view) noexcept {
   const int64_t elements = view.shape.NumElements().value_or(-1);
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   const bool there = address != 0 && (address & (DTypeAlignment(view.dtype) - 1)) == 0;
-  return elements == 0 || (elements > 0 && there);
+  return elements == 0 || (elements > 0 && there && BytesCanBeCounted(elements, view.dtype));
 }
 
 // What to say of one that is not. `name`: whatever AppendText takes.
@@ -39,6 +46,10 @@ template <class Name>
   if (view.data == nullptr) {
     return InvalidArgument(op, "an operand has no data [", name, ": expected ", *elements,
                            " elements, got a null pointer]");
+  }
+  if (!BytesCanBeCounted(*elements, view.dtype)) {
+    return InvalidArgument(op, "an operand is larger than memory can be [", name,
+                           ": expected less than 2^63 bytes, got ", *elements, " elements of ", view.dtype, "]");
   }
   const size_t alignment = DTypeAlignment(view.dtype);
   return InvalidArgument(op, "an operand is not aligned [", name, ": expected an address that is a multiple of ",

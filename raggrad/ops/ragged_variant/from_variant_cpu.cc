@@ -65,6 +65,11 @@ class Splits {
       return InvalidArgument(problem_.op, "splits do not fit ", kDTypeOf<I>, " [output_nested_splits[", level,
                              "]: expected rows of at most ", std::numeric_limits<I>::max(), " in all]");
     }
+    return Allocate(level, rows);
+  }
+  // Of a dimension of the array that nobody stores, `rows` may be any number.
+  Result<Tensor> Allocate(int64_t level, int64_t rows) const noexcept {
+    if (rows == INT64_MAX) return MakeError(Code::kResourceExhausted, problem_.op, ": no memory for splits");
     return AllocateOutput(ctx_, static_cast<int>(level), kDTypeOf<I>, Shape{rows + 1});
   }
 
@@ -113,7 +118,7 @@ class Splits {
       const int64_t end = std::exchange(offsets_[i], static_cast<int64_t>(offset));
       offset = static_cast<Unsigned>(offset + static_cast<Unsigned>(end));
     }
-    Result<Tensor> output = AllocateOutput(ctx_, static_cast<int>(level), kDTypeOf<I>, Shape{*rows + 1});
+    Result<Tensor> output = Allocate(level, *rows);
     if (!output.ok()) return output;
     I* const out = output->template As<I>();
     out[0] = 0;

@@ -54,7 +54,7 @@ Result<Problem> CheckSlices(std::string_view op, const IndexedSlicesView& slices
                  .indices = indices,
                  .segment_ids = {},
                  .dim0 = rows,
-                 .width = Shape::Product(values.shape.tail()).value_or(0)};
+                 .width = sparse_segment::WidthOf(values, rows)};
 }
 
 Result<Problem> CheckGrad(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
@@ -70,7 +70,7 @@ Result<Problem> CheckGrad(std::string_view op, SegmentCombiner combiner, const T
                  .indices = indices,
                  .segment_ids = segment_ids,
                  .dim0 = rows,
-                 .width = Shape::Product(grad.shape.tail()).value_or(0)};
+                 .width = sparse_segment::WidthOf(grad, rows)};
 }
 
 struct Bytes {

@@ -25,7 +25,7 @@ struct Problem {
   TensorView indices;      // [n]
   TensorView segment_ids;  // [n]; no data: id i is segment i
   int64_t dim0;
-  int64_t width;  // product of inner
+  int64_t width;  // WidthOf(grad, dim0)
   // Which fault is reported first: TensorFlow's V1 Mean and SqrtN check all segment ids before the indices, everybody
   // else index and segment id one by one.
   bool segments_first = false;
@@ -38,6 +38,12 @@ struct Problem {
   int64_t segments() const noexcept { return grad.dim(0); }
   bool id_is_segment() const noexcept { return segment_ids.data == nullptr; }
 };
+
+// The columns of a row of the result: the product of the inner dimensions. 0 if there are no rows, for then the product
+// may be one that cannot be counted, in elements or in bytes.
+inline int64_t WidthOf(const TensorView& grad, int64_t dim0) noexcept {
+  return dim0 == 0 ? 0 : Shape::Product(grad.shape.tail()).value_or(0);
+}
 
 // A row update and its table, checked: table and states are [problem.dim0, inner...], states in the type of sums.
 struct UpdateProblem {

@@ -191,7 +191,7 @@ Result<Problem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, con
                  .indices = state.indices_view(),
                  .segment_ids = state.segment_ids_view(),
                  .dim0 = state.sizes.rows,
-                 .width = Shape::Product(grad.shape.tail()).value_or(0),
+                 .width = WidthOf(grad, state.sizes.rows),
                  .index_dtype = state.index_dtype,
                  .plan = &state.sorted,
                  .device_plan = &state.device_sorted};

@@ -76,10 +76,8 @@ Result<Problem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad,
     return InvalidArgument(names.op, "Shape ", dense, " results in overflow when computing number of elements [",
                            names.dim0, ", with the inner dimensions of grad]");
   }
-  // rows == 0 hides an inner product that overflows; then there is nothing to compute and the width is not used.
-  const int64_t width = Shape::Product(grad.shape.tail()).value_or(0);
   const bool segments_first = !v2 && combiner != SegmentCombiner::kSum;
-  return Problem{names.op, combiner, grad, indices, segment_ids, rows, width, segments_first};
+  return Problem{names.op, combiner, grad, indices, segment_ids, rows, WidthOf(grad, rows), segments_first};
 }
 
 // Rows, their numbers and a report of the sizes that the caller asked for, from those that there are.

@@ -25,7 +25,7 @@ std::vector<int64_t> MakeInner(FuzzInput& in) {
   std::vector<int64_t> inner;
   const int64_t rank = in.OneIn(32) ? in.Below(12) : in.Below(3);
   for (int64_t i = 0; i < rank; ++i) inner.push_back(i < 3 ? in.Below(6) : 1);
-  if (in.OneIn(64)) inner.insert(inner.end(), {0, int64_t{1} << 40});  // large, but without elements
+  if (in.OneIn(64)) inner.insert(inner.end(), {0, fuzz::HugeDim(in)});  // large, but without elements
   return inner;
 }
 
@@ -47,12 +47,18 @@ Call MakeCall(FuzzInput& in) {
   const auto combiner = static_cast<SegmentCombiner>(in.Below(3));
   const bool v2 = in.Below(2) == 0;
   const DType dtype = in.DTypeOf(FloatTypes{});
-  const std::vector<int64_t> inner = MakeInner(in);
-  const int64_t n = in.Count(100, 60000);
+  std::vector<int64_t> inner = MakeInner(in);
+  int64_t n = in.Count(100, 60000);
   int64_t segments = in.Count(40, 300);
-  const int64_t width = Shape::Product(inner).value_or(0);
+  int64_t width = Shape::Product(inner).value_or(0);
   if (width == 0 && in.OneIn(8)) segments <<= 33;  // rows beyond 2^32, of nothing
-  const int64_t rows = in.Count(60, 2000);
+  int64_t rows = in.Count(60, 2000);
+  if (segments == 0 && in.Below(2) == 0) {  // no gradients, of rows that no memory could hold
+    inner = {fuzz::HugeDim(in)};
+    width = 0;
+    n = in.Below(2) * in.Below(4);
+    rows = in.Below(3);
+  }
   const Shape grad_shape = in.OneIn(64) ? Shape{} : Shape::WithDim0(segments, inner);
   const int64_t grad_size = grad_shape.rank() == 0 ? 1 : segments * width;
   Operand grad(in, fuzz::AnyTensor(in, dtype, grad_shape, grad_size));
@@ -95,7 +101,7 @@ Expected ExpectedOf(const Call& call) {
   const auto rows = reference::Grad<T>(call.combiner, grad.As<T>(), grad.dim(0), width, Widen(call.indices.view),
                                        Widen(call.segment_ids.view), dim0);
   // A dense output of more than a few MiB is beyond the reference, and perhaps beyond the memory.
-  const bool large = !call.v2 && dim0 * std::max<int64_t>(width, 1) > 1 << 20;
+  const bool large = !call.v2 && static_cast<double>(dim0) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
   if (!rows) return {Code::kInvalidArgument, {}, large};
   Expected expected{Code::kOk, {}, large};
   if (!call.v2) {
