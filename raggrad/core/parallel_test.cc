@@ -104,9 +104,22 @@ TEST(ChunksTest, SmallWorkIsNotSplit) {
   const auto pool = MakeThreadPool(4);
   EXPECT_EQ(cpu::SplitEvenly(*pool, 99, 100).count, 1);
   EXPECT_EQ(cpu::SplitEvenly(*pool, 250, 100).count, 2);
-  EXPECT_EQ(cpu::SplitEvenly(*pool, 100'000, 100).count, 4);
-  EXPECT_EQ(cpu::SplitEvenly(*pool, 100'000, 100, 3).count, 12);
-  EXPECT_EQ(cpu::SplitEvenly(SerialParallel(), 100'000, 100, 3).count, 1);
+  EXPECT_EQ(cpu::SplitEvenly(*pool, 50'000, 100).count, 4);
+  EXPECT_EQ(cpu::SplitEvenly(*pool, 50'000, 100, 3).count, 12);
+  EXPECT_EQ(cpu::SplitEvenly(SerialParallel(), 10'000, 100, 3).count, 1);
+}
+
+TEST(ChunksTest, LargeWorkIsCutInRoundsThatKeepEveryWorkerBusy) {
+  const auto pool = MakeThreadPool(4);
+  EXPECT_EQ(cpu::SplitEvenly(*pool, 4 * 12'800, 100).count, 4);
+  EXPECT_EQ(cpu::SplitEvenly(*pool, 4 * 12'800 + 100, 100).count, 8);
+  EXPECT_EQ(cpu::SplitEvenly(SerialParallel(), 12'800, 100).count, 1);
+  EXPECT_EQ(cpu::SplitEvenly(SerialParallel(), 12'900, 100).count, 2);
+  for (const int64_t size : {100'000, 1'234'567, 10'000'000}) {
+    const cpu::Chunks chunks = cpu::SplitEvenly(*pool, size, 100);
+    EXPECT_EQ(chunks.count % 4, 0);
+    EXPECT_LE(chunks.end(0), 100 * (cpu::kMostGrains + 1)) << "too long to be stopped";
+  }
 }
 
 }  // namespace

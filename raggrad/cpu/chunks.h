@@ -27,7 +27,10 @@ inline constexpr int64_t kMostGrains = 1 << 7;  // in a chunk: some 10 ms of wor
 inline Chunks SplitEvenly(const Parallel& parallel, int64_t size, int64_t grain, int64_t per_worker = 1) noexcept {
   const int64_t for_workers = parallel.num_workers() > 1 ? parallel.num_workers() * per_worker : 1;
   const int64_t grains = size / std::max<int64_t>(grain, 1);
-  return {size, std::clamp<int64_t>(grains, 1, std::max(for_workers, grains / kMostGrains))};
+  // Large work goes round several times, each time once to every worker: a last round for some of them would cost as
+  // much as a whole one.
+  const int64_t rounds = std::max<int64_t>((grains + for_workers * kMostGrains - 1) / (for_workers * kMostGrains), 1);
+  return {size, std::clamp<int64_t>(grains, 1, for_workers * rounds)};
 }
 
 // body(task) for each of the tasks, on any threads, in the environment that everything is computed in.
