@@ -37,10 +37,12 @@ endif()
 foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
   add_library(raggrad_isa_${level} OBJECT)
   target_link_libraries(raggrad_isa_${level} PRIVATE raggrad_flags)
-  # -fno-math-errno: square roots become instructions. Sanitizers see vector code, too: hence -O2.
-  target_compile_options(
-    raggrad_isa_${level} PRIVATE -march=${RAGGRAD_MARCH_${level}} -fno-math-errno $<$<CONFIG:Release>:-O3>
-                                 $<$<BOOL:${RAGGRAD_SANITIZE}>:-O2>)
+  # -fno-math-errno: square roots become instructions.
+  target_compile_options(raggrad_isa_${level} PRIVATE -march=${RAGGRAD_MARCH_${level}} -fno-math-errno
+                                                      $<$<CONFIG:Release>:-O3>)
+  if(RAGGRAD_SANITIZE)
+    target_compile_options(raggrad_isa_${level} PRIVATE -O2)  # sanitizers see vector code, too
+  endif()
   target_compile_definitions(raggrad_isa_${level} PRIVATE RAGGRAD_TARGET_ISA=raggrad::Isa::${level})
   list(APPEND RAGGRAD_ISA_OBJECTS $<TARGET_OBJECTS:raggrad_isa_${level}>)
 endforeach()
