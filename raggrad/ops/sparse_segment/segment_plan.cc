@@ -93,7 +93,7 @@ Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) n
   if (!scales.ok()) return scales.status();
   Parallel& parallel = ctx.executor();
   const cpu::Chunks chunks = SplitEvenly(parallel, n, kGrain);
-  const Status scaled = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  Status scaled = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       (*scales)[k] =
           sparse_segment::ScaleOf<float>(SegmentCombiner::kMean, plan.counts[plan.contributions[k].segment()]);
