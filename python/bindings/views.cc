@@ -264,7 +264,7 @@ TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep) {
   const bool literal = IsLiteral(object);
   Argument ids = argument;
   if (literal) ids.literal = DType::kInt64;
-  const TensorView view = ViewOf(object, ids, keep);
+  TensorView view = ViewOf(object, ids, keep);
   switch (view.dtype) {
     case DType::kInt8:
       return Converted<int32_t, int8_t>(view, keep);

@@ -49,7 +49,7 @@ Status SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, R
                    int shift, int bits, const Key& key) noexcept {
   const uint32_t mask = (uint32_t{1} << bits) - 1;
   const int64_t digits = int64_t{1} << bits;
-  const Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     Counter* count = counters + chunk * digits;
     std::fill_n(count, digits, Counter{0});
     for (int64_t i = begin; i < end; ++i) ++count[(key(in[i]) >> shift) & mask];

@@ -56,7 +56,7 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
       values ? std::memcpy(to, values, bytes) : std::memset(to, 0, bytes);
     });
   };
-  const Status copied = ForEachChunkUntilStopped(parallel, Chunks{total, std::min(chunks, total)}, join);
+  Status copied = ForEachChunkUntilStopped(parallel, Chunks{total, std::min(chunks, total)}, join);
   if (!copied.ok()) return copied;
   return output;
 }

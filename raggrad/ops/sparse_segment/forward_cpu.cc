@@ -29,7 +29,7 @@ Status CheckIds(const ForwardProblem& p, Parallel& parallel, int64_t rows) noexc
   const int64_t data_rows = p.data.dim(0);
   std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
   const Chunks chunks = SplitEvenly(parallel, p.n(), kIdGrain);
-  const Status looked = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  Status looked = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     bool valid = true;  // without a branch for each id, so that the loops become vector code
     for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
     for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
@@ -114,7 +114,7 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   const int64_t width = *Shape::Product(p.data.shape.tail());
   const ForwardJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
   const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
-  const Status pooled = RunRows(
+  Status pooled = RunRows(
       parallel, SplitRows(parallel, p.n() + *rows, width * static_cast<int64_t>(sizeof(T))), *rows, width,
       [&](int64_t unit) { return segments.row_at(unit); }, [&](int64_t row) { return segments.length(row); },
       [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {

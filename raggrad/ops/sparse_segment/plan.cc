@@ -83,7 +83,7 @@ Result<bool> Pack(const Problem& p, const Idx* indices, const Segments& segment_
   std::atomic<bool> fault = false;
   std::atomic<bool> unsorted = false;
   const bool shared = chunks.count > 1 && parallel.num_workers() > 1;
-  const Status packed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  Status packed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
     bool ascending = begin == 0 || indices[begin - 1] <= indices[begin];
     // Blocks stay in the L1 cache between the loops.
     for (int64_t block = begin; block < end; block += kPackBlock) {
@@ -173,7 +173,7 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
 
   Result<Scratch<int64_t>> first_row = Scratch<int64_t>::Make(ctx, chunks.count);
   if (!first_row.ok()) return first_row.status();
-  const Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t i = begin; i < end; ++i) count += starts_row(i) ? 1 : 0;
     (*first_row)[chunk] = count;
@@ -211,7 +211,7 @@ Result<Plan<C>> MakePlan(const Problem& problem, bool count_segments, const Cont
     if (!counts.ok()) return counts.status();
     plan.counts = *std::move(counts);
     const Chunks chunks = SplitEvenly(parallel, problem.segments(), kGrain);
-    const Status zeroed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    Status zeroed = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
       std::fill_n(plan.counts.data() + begin, end - begin, int64_t{0});
     });
     if (!zeroed.ok()) return zeroed;

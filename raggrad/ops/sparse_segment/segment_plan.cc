@@ -64,7 +64,7 @@ Result<bool> CopyIds(const TensorView& ids, const Context& ctx, Scratch<Copy>& c
     const Id* in = ids.As<Id>();
     std::atomic<bool> ascending = true;
     const cpu::Chunks chunks = SplitEvenly(parallel, ids.dim(0), kGrain);
-    const Status copied = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    Status copied = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
       bool sorted = true;
       for (int64_t i = begin; i < end; ++i) {
         out[i] = static_cast<Copy>(in[i]);

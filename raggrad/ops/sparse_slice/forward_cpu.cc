@@ -77,7 +77,7 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
   auto begins = Scratch<int64_t>::Make(ctx, chunks.count);
   if (!begins.ok()) return begins.status();
   const Box<kDims> box(problem);
-  const Status selected = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  Status selected = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t word = begin; word < end; ++word) {
       const int64_t* index = problem.indices + word * kWord * box.d();

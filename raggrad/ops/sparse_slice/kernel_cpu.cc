@@ -122,7 +122,7 @@ Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Con
   const auto walk_chunk = [&](int64_t chunk, int64_t begin, int64_t cursor) {
     return Walk(rows, values, begin, chunk_begin(chunk + 1), cursor);
   };
-  const Status walked = ForEachChunkUntilStopped(ctx.executor(), chunks, [&](int64_t chunk, int64_t, int64_t) {
+  Status walked = ForEachChunkUntilStopped(ctx.executor(), chunks, [&](int64_t chunk, int64_t, int64_t) {
     const int64_t begin = chunk_begin(chunk);
     const int64_t guess = chunk == 0 ? 0 : rows.LowerBound(begin);
     (*runs)[chunk] = {guess, walk_chunk(chunk, begin, guess)};
