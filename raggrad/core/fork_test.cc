@@ -55,6 +55,13 @@ bool HasRealThreads(Parallel& parallel, int workers) {
   return arrived.load() == workers;
 }
 
+// A thread that is just being started may hold a lock of AddressSanitizer, which a child would wait for.
+std::unique_ptr<Parallel> PoolWhoseThreadsRun(int workers) {
+  auto pool = MakeThreadPool(workers);
+  EXPECT_TRUE(HasRealThreads(*pool, workers));
+  return pool;
+}
+
 bool ANewPoolWorks(int workers) {
   const auto pool = MakeThreadPool(workers);
   return pool != nullptr && HasRealThreads(*pool, workers) && RunsEveryTaskOnce(*pool);
@@ -78,8 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, Fork, ::testing::Values(2, 4, 6, 8),
                          [](const auto& parameter) { return std::to_string(parameter.param); });
 
 TEST_P(Fork, APoolIsDestroyedInAChild) {
-  auto pool = MakeThreadPool(GetParam());
-  ASSERT_TRUE(RunsEveryTaskOnce(*pool));
+  auto pool = PoolWhoseThreadsRun(GetParam());
   EXPECT_TRUE(TrueInAChild([&] {
     pool.reset();
     return ANewPoolWorks(GetParam());
@@ -88,8 +94,7 @@ TEST_P(Fork, APoolIsDestroyedInAChild) {
 }
 
 TEST_P(Fork, APoolIsDestroyedInAChildThatHasThreads) {
-  auto pool = MakeThreadPool(GetParam());
-  ASSERT_TRUE(RunsEveryTaskOnce(*pool));
+  auto pool = PoolWhoseThreadsRun(GetParam());
   EXPECT_TRUE(TrueInAChild([&] {
     if (!StartsThreadsOfItsOwn(1)) return false;
     std::atomic<bool> stop = false;
@@ -128,16 +133,15 @@ TEST_P(Fork, WhileThePoolIsBusy) {
 }
 
 TEST_P(Fork, InAChildOfAChild) {
-  auto pool = MakeThreadPool(GetParam());
-  ASSERT_TRUE(RunsEveryTaskOnce(*pool));
+  auto pool = PoolWhoseThreadsRun(GetParam());
   EXPECT_TRUE(TrueInAChild([&] {
-    auto of_the_child = MakeThreadPool(GetParam());
-    return HasRealThreads(*of_the_child, GetParam()) && TrueInAChild([&] {
-             const bool serial = RunsEveryTaskOnce(*pool) && RunsEveryTaskOnce(*of_the_child);
-             pool.reset();
-             of_the_child.reset();
-             return serial && ANewPoolWorks(GetParam());
-           });
+    auto of_the_child = PoolWhoseThreadsRun(GetParam());
+    return TrueInAChild([&] {
+      const bool serial = RunsEveryTaskOnce(*pool) && RunsEveryTaskOnce(*of_the_child);
+      pool.reset();
+      of_the_child.reset();
+      return serial && ANewPoolWorks(GetParam());
+    });
   }));
 }
 

@@ -77,6 +77,11 @@ TEST(BatchingForkTest, AChildMakesItsOwnRuntime) {
   BatchingRuntime parents;
   const GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
   parents.UnbatchGradAsync(owner.call(), log.Record(0));
+  // Its thread runs: one that is just being started may hold a lock of AddressSanitizer, which the child would wait
+  // for.
+  GradOperands late(3, FloatPiece(1, 2, 0), {3, 4});
+  late.call().waiting.timeout = WaitTime(1000);
+  ASSERT_EQ(parents.UnbatchGrad(late.call()).status().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(ExitCodeOf([&] {
               BatchingRuntime own;
               GradOperands waits(1, FloatPiece(1, 2, 0), {1, 2});
