@@ -245,7 +245,7 @@ void BatchResource::Process(Tasks& given) noexcept {
       BatchTask& task = tasks[next++];
       const bool owner = next == tasks.size();
       Finish<BatchOutput>(std::move(task.done), !status.ok() ? Result<BatchOutput>(status)
-                                                : owner      ? std::move(joined)
+                                                : owner      ? std::move(joined)  // NOLINT: the owner is the last
                                                              : WithoutRows(task));
     }
   };

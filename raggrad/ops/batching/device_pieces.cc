@@ -45,7 +45,7 @@ Status ForOtherStreams(std::span<const SharedView> pieces, const StreamId& owner
 // The stream of a piece: the same in every thread, since another one may join it, and not being captured, since events
 // of a graph mean nothing outside of it.
 Result<StreamId> CheckStream(const Events& events, std::string_view op, void* stream) noexcept {
-  const Result<StreamId> id = events.identify(stream);
+  Result<StreamId> id = events.identify(stream);
   if (!id.ok()) return id;
   if (id->thread != 0) {
     return InvalidArgument(op,
