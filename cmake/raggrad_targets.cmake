@@ -14,6 +14,7 @@ if(RAGGRAD_SANITIZE)
   target_compile_options(raggrad_flags INTERFACE -fsanitize=${RAGGRAD_SANITIZE} -fno-sanitize-recover=all
                                                  -fno-omit-frame-pointer -g1)
   target_link_options(raggrad_flags INTERFACE -fsanitize=${RAGGRAD_SANITIZE})
+  target_compile_definitions(raggrad_flags INTERFACE RAGGRAD_SANITIZED)
 endif()
 
 # The library's objects, compiled once for the static and the shared library.
