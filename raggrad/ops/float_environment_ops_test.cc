@@ -101,10 +101,10 @@ void AddSegmentCases(std::vector<Case>& cases) {
   const auto plan = [batch](const Array<int32_t>& segments, const Context& ctx) {
     return SegmentPlan::Make(batch->indices, segments, {Batch<T>::kRows, Batch<T>::kSegments}, ctx);
   };
-  for (const auto& [combiner, name] :
-       {std::pair(SegmentCombiner::kSum, "Sum"), std::pair(SegmentCombiner::kMean, "Mean"),
-        std::pair(SegmentCombiner::kSqrtN, "SqrtN")}) {
-    const std::string named = std::string(name) + " " + type;
+  for (const auto& named_combiner : {std::pair(SegmentCombiner::kSum, "Sum"), std::pair(SegmentCombiner::kMean, "Mean"),
+                                     std::pair(SegmentCombiner::kSqrtN, "SqrtN")}) {
+    const SegmentCombiner combiner = named_combiner.first;  // clang 14 captures no structured bindings
+    const std::string named = std::string(named_combiner.second) + " " + type;
     with_fast("SparseSegmentGradV2 " + named, [=](const Context& ctx) -> Result<Outputs> {
       auto result = SparseSegmentGradV2(combiner, batch->grad, batch->indices, batch->segments, batch->rows, ctx);
       if (!result.ok()) return result.status();
@@ -152,27 +152,29 @@ void AddSegmentCases(std::vector<Case>& cases) {
          return List(std::move(result->values), *std::move(dense));
        }});
   using State = typename Batch<T>::State;
-  for (const auto& [rule, name] : {std::pair(0, "Sgd"), std::pair(1, "Adagrad"), std::pair(2, "Adam"),
-                                   std::pair(3, "Adam with a beta that is no number")}) {
-    cases.push_back(
-        {std::string("SparseSegmentGradApply ") + name + " " + type, [=](const Context& ctx) -> Result<Outputs> {
-           Array<T> table = batch->table;
-           Array<State> state1 = batch->state1, state2 = batch->state2;
-           const auto view1 = MutableTensorView::Of(state1.values.data(), state1.shape);
-           const auto view2 = MutableTensorView::Of(state2.values.data(), state2.shape);
-           const RowUpdate updates[] = {
-               Sgd{0.1},
-               Adagrad{.learning_rate = 0.1, .accumulator = view1},
-               Adam{.learning_rate = 0.1, .step = 7, .m = view1, .v = view2},
-               Adam{.learning_rate = 0.1, .beta1 = std::nan(""), .m = view1, .v = view2},
-           };
-           const Status status =
-               SparseSegmentGradApply(SegmentCombiner::kMean, batch->grad, batch->indices, batch->segments,
-                                      updates[rule], MutableTensorView::Of(table.values.data(), table.shape), ctx);
-           if (!status.ok()) return status;
-           return List(testing::TensorOf(table.values, table.shape), testing::TensorOf(state1.values, state1.shape),
-                       testing::TensorOf(state2.values, state2.shape));
-         }});
+  for (const auto& named_rule : {std::pair(0, "Sgd"), std::pair(1, "Adagrad"), std::pair(2, "Adam"),
+                                 std::pair(3, "Adam with a beta that is no number")}) {
+    const int rule = named_rule.first;
+    cases.push_back({std::string("SparseSegmentGradApply ") + named_rule.second + " " + type,
+                     [=](const Context& ctx) -> Result<Outputs> {
+                       Array<T> table = batch->table;
+                       Array<State> state1 = batch->state1, state2 = batch->state2;
+                       const auto view1 = MutableTensorView::Of(state1.values.data(), state1.shape);
+                       const auto view2 = MutableTensorView::Of(state2.values.data(), state2.shape);
+                       const RowUpdate updates[] = {
+                           Sgd{0.1},
+                           Adagrad{.learning_rate = 0.1, .accumulator = view1},
+                           Adam{.learning_rate = 0.1, .step = 7, .m = view1, .v = view2},
+                           Adam{.learning_rate = 0.1, .beta1 = std::nan(""), .m = view1, .v = view2},
+                       };
+                       const Status status = SparseSegmentGradApply(
+                           SegmentCombiner::kMean, batch->grad, batch->indices, batch->segments, updates[rule],
+                           MutableTensorView::Of(table.values.data(), table.shape), ctx);
+                       if (!status.ok()) return status;
+                       return List(testing::TensorOf(table.values, table.shape),
+                                   testing::TensorOf(state1.values, state1.shape),
+                                   testing::TensorOf(state2.values, state2.shape));
+                     }});
   }
 }
 
