@@ -16,11 +16,15 @@ namespace raggrad::testing {
 // A pool of that many workers that lives as long as the process: tests share it.
 Parallel& Pool(int workers);
 
-// ThreadSanitizer looks for races: it needs several threads, and one instruction set, since all of them cut the work in
-// the same way. That is 2 of 9 settings, each of which takes 10 times as long there.
+// Under sanitizers a setting takes up to 10 times as long. ThreadSanitizer looks for races: it needs several threads,
+// and one instruction set, since all of them cut the work in the same way. The others look at memory and arithmetic,
+// which two threads use as seven do.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr int kWorkers[] = {2, 7};
 inline std::span<const Isa> IsasToTest() { return AvailableIsas().last(1); }
+#elif defined(RAGGRAD_SANITIZED)
+inline constexpr int kWorkers[] = {1, 7};
+inline std::span<const Isa> IsasToTest() { return AvailableIsas(); }
 #else
 inline constexpr int kWorkers[] = {1, 2, 7};
 inline std::span<const Isa> IsasToTest() { return AvailableIsas(); }
