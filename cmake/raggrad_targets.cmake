@@ -58,7 +58,7 @@ if(RAGGRAD_WITH_CUDA)
                          --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden -diag-suppress=2810
                          $<$<BOOL:${RAGGRAD_WERROR}>:-Werror=all-warnings>)
 
-  # What its tests call without the loader.
+  # Objects that the tests call without the loader.
   add_library(raggrad_cuda_parts OBJECT)
   target_link_libraries(raggrad_cuda_parts PRIVATE raggrad raggrad_flags)
   target_compile_options(raggrad_cuda_parts PRIVATE $<TARGET_PROPERTY:raggrad_cuda,COMPILE_OPTIONS>)

@@ -34,7 +34,7 @@ void DefineSettings(nb::module_& module) {
   module.def("instruction_set", &ChosenIsa,
              "The instruction-set level that calls use. Raises if RAGGRAD_ISA names one that this machine lacks.");
   module.def("instruction_sets", &Isas, "The levels that this build has and this machine can run, best last.");
-  // What they mean: settings.py.
+  // settings.py explains them.
   module.def("set_num_threads", &SetNumThreads, "threads"_a);
   module.def("get_num_threads", &GetNumThreads);
   module.def("set_memory_limit", &SetMemoryLimit, "bytes"_a.none());

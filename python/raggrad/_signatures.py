@@ -1,4 +1,4 @@
-"""What inspect.signature, and with it help() and editors, say about classes of the extension module."""
+"""Signatures of the extension module's classes, for inspect.signature, help() and editors."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def set_memory_limit(bytes: int | None) -> None:
 
 
 def get_memory_limit() -> int | None:
-    """What set_memory_limit was given."""
+    """The limit that set_memory_limit has set."""
     return _core.get_memory_limit()
 
 

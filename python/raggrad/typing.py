@@ -1,4 +1,4 @@
-"""What functions of raggrad take, for annotations.
+"""Types of the arguments that functions of raggrad take, for annotations.
 
 Results are of the kind of their first value input (NumPy in, NumPy out; torch in, torch out), which annotations cannot
 say: they are Any.

@@ -1,4 +1,4 @@
-"""What type checkers and inspect see of the whole public interface."""
+"""Tests of the public interface as type checkers and inspect see it."""
 
 from __future__ import annotations
 

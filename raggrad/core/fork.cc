@@ -10,7 +10,7 @@ constinit std::atomic<bool> installed{false};
 
 constexpr int kFree = 0;
 
-// What the word of a lock holds that a thread of this process has.
+// The value of a lock's word while a thread of this process holds it.
 int ThisProcess() noexcept { return ForkGeneration() + 1; }
 
 }  // namespace

@@ -122,7 +122,7 @@ int ProcessorsOfThisThread() noexcept {
   return std::max(processors, 1);
 }
 
-// What is left of a limit.
+// The part of a limit that is not used yet.
 uint64_t RoomOf(uint64_t limit, uint64_t used) noexcept {
   const uint64_t kept_free = std::min(limit / 32, uint64_t{64} << 20);
   return limit - kept_free > used ? limit - kept_free - used : 0;

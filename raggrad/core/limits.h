@@ -1,4 +1,4 @@
-// What the system lets this process have: processors and memory. Internal to the library.
+// Limits that the system sets for this process: processors and memory. Internal to the library.
 //
 // A container's limits are those of its control groups, versions 1 and 2. Every group from the process's own up to the
 // root counts, because each can be the tightest. A group that cannot be seen, or says nothing, sets no limit.

@@ -1,4 +1,4 @@
-// What only a kernel can tell. For the test.
+// Asks a running kernel for its architecture. For the test.
 #pragma once
 
 namespace raggrad::cuda {

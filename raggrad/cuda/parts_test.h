@@ -51,7 +51,7 @@ class TestStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// What is queued on a stream later waits until this is released, or ten seconds have passed. It must outlive that.
+// Holds a stream: later work on it waits until this is released, or for ten seconds. It must outlive that work.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) {

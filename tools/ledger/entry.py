@@ -1,4 +1,4 @@
-"""What the ledger is made of: a report, the input it is about, and the right answer."""
+"""The parts of the ledger: a report, the input it is about, and the right answer."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _weighted(op: str, table: np.ndarray, ids: Ids, combiner: str) -> _Weighted:
 
 
 def _divisor_grad(upstream: np.ndarray, of: _Weighted, ids: Ids, combiner: str) -> np.ndarray:
-    """What each weight contributes to the loss through the divisor."""
+    """The part of the weights' gradient that comes through the divisor."""
     through = _over_columns(upstream * _divide(-of.pooled, of.divisor))
     if combiner == "mean":
         return through[ids.examples]

@@ -1,4 +1,4 @@
-"""What lookups are given: ids in any ragged or sparse form, weights of the same form, tables in shards."""
+"""Operands of lookups: ids in any ragged or sparse form, weights of the same form, tables in shards."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def check_examples(op: str, read: Ids) -> None:
 
 
 def check(op: str, read: Ids, num_rows: int) -> None:
-    """What is asked of the numbers. Operators ask it, too; this is for what NumPy reads, and to say it in our words."""
+    """Checks the ids before NumPy reads them, so that errors name the user's function. Operators check them again."""
     check_rows(op, read, (read.ids < 0) | (read.ids >= num_rows), num_rows)
     check_examples(op, read)
 

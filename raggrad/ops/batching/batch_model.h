@@ -86,7 +86,7 @@ class BatchModel {
     std::vector<int64_t> kind;
   };
 
-  // What has to be the same for all calls of a batch.
+  // Attributes that all calls of a batch must share.
   static std::vector<int64_t> KindOf(const BatchOperands& operands) {
     std::vector<int64_t> kind;
     for (const Tensor& tensor : operands.tensors) {

@@ -92,7 +92,7 @@ class Log {
   std::vector<int> fresh_;
 };
 
-// What a call was made with. One of the three is set.
+// The operands of a call. One of the three is set.
 struct Made {
   std::optional<UnbatchGradCall> grad;
   std::optional<UnbatchOperands> unbatch;

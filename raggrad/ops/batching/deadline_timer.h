@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 // `from` + `time`; nothing if that is too far away to be reached. Negative times count as 0.
 std::optional<Clock::time_point> After(Clock::time_point from, WaitTime time) noexcept;
 
-// What happens at a deadline, in two parts, each done once.
+// The work at a deadline, in two parts, each done once.
 class TimerAlarm {
  public:
   virtual ~TimerAlarm() = default;
