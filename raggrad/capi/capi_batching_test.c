@@ -395,9 +395,10 @@ static void own_memory(void) {
 // ---- a runtime that ends while its calls do ----
 
 typedef struct Ender {
-  rg_batching_runtime* runtime;  // destroyed by the first callback
+  _Atomic(rg_batching_runtime*) runtime;  // destroyed by the first callback
   Heap heap;
-  int calls, calls_at_end;
+  atomic_int calls;  // callbacks of several deadlines run side by side
+  int calls_at_end;
   Log log;  // of the end
 } Ender;
 
@@ -405,9 +406,8 @@ static void destroy(void* user, rg_status status, const char* why, rg_output* ou
   Ender* ender = user;
   CHECK(num_outputs == 0 && (status == RG_CANCELLED || status == RG_DEADLINE_EXCEEDED));
   ++ender->calls;
-  rg_batching_runtime* const runtime = ender->runtime;
+  rg_batching_runtime* const runtime = atomic_exchange(&ender->runtime, NULL);
   if (runtime == NULL) return;
-  ender->runtime = NULL;
   rg_batching_runtime_destroy(runtime);
   ender->calls_at_end = ender->calls;
   ender->heap.gone = 1;
@@ -419,7 +419,8 @@ static void destroyed_by_a_callback(void) {
     Ender ender = {.heap = {.fail_at = -1}};
     log_init(&ender.log);
     rg_context context;
-    rg_batching_runtime* const runtime = ender.runtime = make_runtime_on(&ender.heap, &context);
+    rg_batching_runtime* const runtime = make_runtime_on(&ender.heap, &context);
+    ender.runtime = runtime;
     rg_cancellation* token = rg_cancellation_create();
     for (int64_t i = 0; i < 3; ++i) {
       Operands owner;
