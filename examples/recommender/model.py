@@ -24,8 +24,8 @@ GRADIENT_PATHS = {
     "history_table": ["safe_embedding_lookup_sparse_grad"],
     "item_table": ["IndexedSlices"],
     "tag_table": ["unstack_grad", "IndexedSlices"],
-    "click_weight": ["segment_sqrt_n_grad", "fill_empty_rows_grad", "IndexedSlices"],
-    "cold_start": ["segment_sqrt_n_grad", "fill_empty_rows_grad", "IndexedSlices"],
+    "click_weight": ["segment_sqrtn_grad", "fill_empty_rows_grad", "IndexedSlices"],
+    "cold_start": ["segment_sqrtn_grad", "fill_empty_rows_grad", "IndexedSlices"],
     "slot_value": ["IndexedSlices", "slice_grad"],
 }
 
@@ -77,9 +77,7 @@ class Recommender:
             len(batch),
             p["cold_start"][0],
         )
-        zeal = ops.segment_sqrt_n(
-            weights.output_values, np.arange(len(weights.output_values)), weights.output_value_rowids
-        )
+        zeal = ops.segment_sqrtn(weights.output_values, weights.output_value_rowids)
 
         tag_vectors = Ragged(batch.tags.nested_splits, p["tag_table"][batch.tags.values])
         attention: list[np.ndarray | None] = [None] * len(batch)
@@ -119,9 +117,8 @@ class Recommender:
         ]
         d_tag_vectors = ops.unstack_grad(d_tags, a.tag_vectors)
 
-        entries = len(a.weights.output_values)
-        d_filled = ops.segment_sqrt_n_grad(d_logits, np.arange(entries), a.weights.output_value_rowids, entries)
-        d_weights = ops.fill_empty_rows_grad(a.weights.reverse_index_map, d_filled.values)
+        d_filled = ops.segment_sqrtn_grad(d_logits, a.weights.output_value_rowids)
+        d_weights = ops.fill_empty_rows_grad(a.weights.reverse_index_map, d_filled)
 
         d_block = IndexedSlices(d_logits, a.block_position, a.block.output_values.shape).to_dense()
         d_slots = ops.slice_grad(d_block, self.slots, a.block_start, a.block.output_indices)

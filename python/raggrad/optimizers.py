@@ -1,4 +1,4 @@
-"""Optimizer steps on single rows of a table: what IndexedSlices.apply_ and ops.segment_*_grad_apply_ do with a row.
+"""Optimizer steps on single rows of a table: for IndexedSlices.apply_ and ops.sparse_segment_*_grad_apply_.
 
 With w a row of the table and g its gradient, in float32 (float64 for a float64 table):
 

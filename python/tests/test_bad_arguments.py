@@ -62,7 +62,7 @@ lookup, lookup_grad, safe_lookup = (
     ops.safe_embedding_lookup_sparse,
 )
 PLAN = SegmentPlan([0], [0], 6, 1)
-apply_sum = partial(ops.segment_sum_grad_apply_, optimizer=SGD(0.1))
+apply_sum = partial(ops.sparse_segment_sum_grad_apply_, optimizer=SGD(0.1))
 SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
 
 
@@ -107,24 +107,24 @@ SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
         (SegmentPlan, ([0], [0], 1.5, 1), "num_rows: expected an int, got 1.5"),
         (SegmentPlan, ([0], [0], 1, "1"), "num_segments: expected an int, got '1'"),
         (SegmentPlan, ([0], [0], 10**30, 1), "num_rows: expected an int, got 1000"),
-        (partial(ops.segment_sqrt_n, plan=5), (TABLE,), r"plan: expected a raggrad\.SegmentPlan, got int"),
-        (partial(ops.segment_sqrt_n, plan=PLAN), ([[1.0], None],), "data: the list is no rectangular array"),
-        (partial(ops.segment_sqrt_n_grad, plan=PLAN), ("a",), "grad: expected|grad has dtype string"),
-        (partial(ops.segment_sum, plan=PLAN), (TABLE, None, None, "a"), "num_segments: expected 1, got a"),
+        (partial(ops.sparse_segment_sqrtn, plan=5), (TABLE,), r"plan: expected a raggrad\.SegmentPlan, got int"),
+        (partial(ops.sparse_segment_sqrtn, plan=PLAN), ([[1.0], None],), "data: the list is no rectangular array"),
+        (partial(ops.sparse_segment_sqrtn_grad, plan=PLAN), ("a",), "grad: expected|grad has dtype string"),
+        (partial(ops.sparse_segment_sum, plan=PLAN), (TABLE, None, None, "a"), "num_segments: expected 1, got a"),
         (SegmentPlan, ([9], [0], 6, 1), r"Index 9 out of range \[0, 6\)"),
         (SegmentPlan, ([0], [0], -1, 1), "num_rows: expected 0 to 4294967296, got -1"),
         (PLAN.check_made_from, ("a", [0]), "indices: expected int64, got text"),
-        (ops.segment_sum, (TABLE, [0], [0], 1.5), "num_segments: expected an int, got 1.5"),
-        (ops.segment_sum, (TABLE, [0], [0], -1), "num_segments: expected 0 to 2147483647, got -1"),
-        (ops.segment_sum, (TABLE, [9], [0]), r"indices\[0\] == 9 out of range"),
-        (ops.segment_sum, (TABLE, [0], [0, 1]), "segment_ids: expected 1 elements"),
-        (partial(ops.segment_sum, plan=PLAN), (TABLE, [1], [0]), r"indices\[0\]: expected 0, got 1"),
-        (partial(ops.segment_sum, plan=PLAN), (TABLE[:3],), "data: expected 6 rows"),
-        (ops.segment_mean, (TABLE.astype(int), [0], [0]), "data.*half, bfloat16, float32, float64.*int64"),
-        (ops.segment_mean_grad, (TABLE, [0], [0], "6"), "num_rows: expected an int, got '6'"),
-        (ops.segment_mean_grad, (TABLE, [0], [0], -1), "num_rows: expected 0 to 4294967296, got -1"),
-        (ops.segment_mean_grad, (TABLE, [7], [0], 6), r"Index 7 out of range \[0, 6\). \[indices\[0\]\]"),
-        (ops.segment_mean_grad, (TABLE[0, 0], [0], [0], 6), "grad: expected at least rank 1"),
+        (ops.sparse_segment_sum, (TABLE, [0], [0], 1.5), "num_segments: expected an int, got 1.5"),
+        (ops.sparse_segment_sum, (TABLE, [0], [0], -1), "num_segments: expected 0 to 2147483647, got -1"),
+        (ops.sparse_segment_sum, (TABLE, [9], [0]), r"indices\[0\] == 9 out of range"),
+        (ops.sparse_segment_sum, (TABLE, [0], [0, 1]), "segment_ids: expected 1 elements"),
+        (partial(ops.sparse_segment_sum, plan=PLAN), (TABLE, [1], [0]), r"indices\[0\]: expected 0, got 1"),
+        (partial(ops.sparse_segment_sum, plan=PLAN), (TABLE[:3],), "data: expected 6 rows"),
+        (ops.sparse_segment_mean, (TABLE.astype(int), [0], [0]), "data.*half, bfloat16, float32, float64.*int64"),
+        (ops.sparse_segment_mean_grad, (TABLE, [0], [0], "6"), "num_rows: expected an int, got '6'"),
+        (ops.sparse_segment_mean_grad, (TABLE, [0], [0], -1), "num_rows: expected 0 to 4294967296, got -1"),
+        (ops.sparse_segment_mean_grad, (TABLE, [7], [0], 6), r"Index 7 out of range \[0, 6\). \[indices\[0\]\]"),
+        (ops.sparse_segment_mean_grad, (TABLE[0, 0], [0], [0], 6), "grad: expected at least rank 1"),
         (apply_sum, (TABLE.copy(), TABLE[:1], [9], [0]), "Index 9 out of range"),
         (apply_sum, (TABLE.copy(), TABLE[:1, :1], [0], [0]), r"table: expected \[6,1\], got \[6,2\]"),
         (IndexedSlices(TABLE[:1], [9], (6, 2)).to_dense, (), "Index 9 out of range"),
@@ -153,19 +153,19 @@ def test_bad_arguments(function: Any, arguments: tuple[Any, ...], text: str) -> 
 def test_optimizers_of_another_kind() -> None:
     with pytest.raises(TypeError, match=r"^IndexedSlices\.apply_: optimizer: expected raggrad\.optimizers\..* float"):
         SLICES.apply_(TABLE.copy(), 0.1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^segment_sum_grad_apply_: optimizer: expected raggrad\.optimizers\.SGD"):
-        ops.segment_sum_grad_apply_(TABLE.copy(), TABLE[:1], [0], [0], optimizer=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^sparse_segment_sum_grad_apply_: optimizer: expected raggrad\.optimizers\.S"):
+        ops.sparse_segment_sum_grad_apply_(TABLE.copy(), TABLE[:1], [0], [0], optimizer=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("six", [6, np.int64(6), np.int32(6), np.uint8(6), np.uint64(6), np.array(6)], ids=repr)
 def test_sizes_are_whatever_python_takes_for_an_index(six: Any) -> None:
-    grad = ops.segment_sum_grad(TABLE[:1], [5], [0], num_rows=six)
+    grad = ops.sparse_segment_sum_grad(TABLE[:1], [5], [0], num_rows=six)
     assert grad.dense_shape == (6, 2)
-    assert ops.segment_mean(TABLE, [5], [0], num_segments=six).shape == (6, 2)
+    assert ops.sparse_segment_mean(TABLE, [5], [0], num_segments=six).shape == (6, 2)
     plan = SegmentPlan([5], [0], six, six)
     assert (plan.num_rows, plan.num_segments) == (6, 6)
-    assert ops.segment_sum_grad(TABLE, [5], [0], six, plan=plan).dense_shape == (6, 2)
-    assert ops.segment_sum(TABLE, plan=plan, num_segments=six).shape == (6, 2)
+    assert ops.sparse_segment_sum_grad(TABLE, [5], [0], six, plan=plan).dense_shape == (6, 2)
+    assert ops.sparse_segment_sum(TABLE, plan=plan, num_segments=six).shape == (6, 2)
     assert IndexedSlices(TABLE[:1], [5], (six, 2)).to_dense().shape == (6, 2)
     adam = Adam.for_table(TABLE, 0.1)
     adam.step = six

@@ -119,16 +119,16 @@ def test_more_rows_than_31_bits_can_name() -> None:
     grad = np.float32([[1, 2], [10, 20]])
     small = np.unique(indices, return_inverse=True)[1].reshape(-1)
     for rows in (2**32, np.int64(2**32)):
-        want = ops.segment_mean_grad(grad, small, segments, num_rows=3)
+        want = ops.sparse_segment_mean_grad(grad, small, segments, num_rows=3)
         plan = SegmentPlan(indices, segments, rows, 2)
         plan.check_made_from(indices, segments)
         with pytest.raises(InvalidArgumentError, match=rf"indices\[3\]: expected {2**32 - 1}, got 3"):
             plan.check_made_from(np.where(indices == 2**32 - 1, 3, indices), segments)
         for got in (
-            ops.segment_mean_grad(grad, indices, segments, num_rows=rows),
-            ops.segment_mean_grad(grad, plan=plan),
-            ops.segment_mean_grad(grad, indices.astype(np.uint32), segments, num_rows=rows),
-            ops.segment_mean_grad(grad, indices.tolist(), segments.tolist(), num_rows=rows),
+            ops.sparse_segment_mean_grad(grad, indices, segments, num_rows=rows),
+            ops.sparse_segment_mean_grad(grad, plan=plan),
+            ops.sparse_segment_mean_grad(grad, indices.astype(np.uint32), segments, num_rows=rows),
+            ops.sparse_segment_mean_grad(grad, indices.tolist(), segments.tolist(), num_rows=rows),
         ):
             assert same_bits(got.values, want.values)
             assert got.indices.tolist() == [7, MANY - 1, 2**32 - 1]
@@ -141,15 +141,15 @@ def test_more_rows_than_31_bits_can_name() -> None:
 def test_more_rows_than_32_bits_can_name_are_refused() -> None:
     too_many = 2**32 + 1
     for function, call in [
-        ("segment_sum_grad", lambda: ops.segment_sum_grad(VALUES, [0], [0], num_rows=too_many)),
+        ("sparse_segment_sum_grad", lambda: ops.sparse_segment_sum_grad(VALUES, [0], [0], num_rows=too_many)),
         ("SegmentPlan", lambda: SegmentPlan([0], [0], too_many, 3)),
     ]:
         with pytest.raises(InvalidArgumentError, match=rf"^{function}: .*num_rows: expected 0 to {2**32}, got"):
             call()
     with pytest.raises(InvalidArgumentError, match="num_segments: expected 0 to 2147483647, got 2147483648"):
         SegmentPlan([0], [0], 3, 2**31)
-    with pytest.raises(InvalidArgumentError, match=r"^segment_sum_grad: Index 3000000000 out of range \[0, 5\)"):
-        ops.segment_sum_grad(VALUES, [MANY], [0], num_rows=5)
+    with pytest.raises(InvalidArgumentError, match=r"^sparse_segment_sum_grad: Index 3000000000 out of range \[0, 5\)"):
+        ops.sparse_segment_sum_grad(VALUES, [MANY], [0], num_rows=5)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "uint16", "uint32", "uint64"])
@@ -157,13 +157,13 @@ def test_ids_of_any_integer_type(dtype: str) -> None:
     indices, segments = np.array([3, 1, 3, 0]), np.array([0, 0, 1, 2])
     table = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     i, s = indices.astype(dtype), segments.astype(dtype)
-    assert same_bits(ops.segment_mean(table, i, s), ops.segment_mean(table, indices, segments))
-    assert same_bits(ops.segment_sum(table, i, s, s[3] + 1), ops.segment_sum(table, indices, segments, 3))
-    want = ops.segment_sum_grad(VALUES, indices, segments, 5)
+    assert same_bits(ops.sparse_segment_mean(table, i, s), ops.sparse_segment_mean(table, indices, segments))
+    assert same_bits(ops.sparse_segment_sum(table, i, s, s[3] + 1), ops.sparse_segment_sum(table, indices, segments, 3))
+    want = ops.sparse_segment_sum_grad(VALUES, indices, segments, 5)
     plan = SegmentPlan(i, s, 5, 3)
     for got in (
-        ops.segment_sum_grad(VALUES, i, s, i[0] + 2),
-        ops.segment_sum_grad(VALUES, i, s, plan=plan),
+        ops.sparse_segment_sum_grad(VALUES, i, s, i[0] + 2),
+        ops.sparse_segment_sum_grad(VALUES, i, s, plan=plan),
         IndexedSlices(VALUES[segments], i, (5, 2)).coalesce(),
     ):
         assert same_bits(got.values, want.values)
@@ -171,8 +171,8 @@ def test_ids_of_any_integer_type(dtype: str) -> None:
         assert got.indices.dtype == (np.int64 if dtype in ("uint32", "uint64") else np.int32)
     tables = [table.copy() for _ in range(3)]
     sgd = optimizers.SGD(0.5)
-    ops.segment_sum_grad_apply_(tables[0], VALUES, indices, segments, optimizer=sgd)
-    ops.segment_sum_grad_apply_(tables[1], VALUES, i, s, optimizer=sgd)
+    ops.sparse_segment_sum_grad_apply_(tables[0], VALUES, indices, segments, optimizer=sgd)
+    ops.sparse_segment_sum_grad_apply_(tables[1], VALUES, i, s, optimizer=sgd)
     IndexedSlices(VALUES[segments], i, (5, 2)).apply_(tables[2], sgd)
     assert same_bits(tables[0], tables[1])
     assert same_bits(tables[0], tables[2])
@@ -183,8 +183,9 @@ def test_ids_of_any_integer_type(dtype: str) -> None:
 
 
 def test_ids_that_do_not_fit() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"^segment_sum: indices: .*position 1: expected at most 9223.*1844"):
-        ops.segment_sum(VALUES, np.array([0, 2**64 - 1], np.uint64), [0, 0])
+    too_large = r"^sparse_segment_sum: indices: .*position 1: expected at most 9223.*1844"
+    with pytest.raises(InvalidArgumentError, match=too_large):
+        ops.sparse_segment_sum(VALUES, np.array([0, 2**64 - 1], np.uint64), [0, 0])
     for bad in (np.array([True]), np.array([0.0]), np.array([b"a"])):
-        with pytest.raises(InvalidArgumentError, match=r"^segment_sum: .*indices"):
-            ops.segment_sum(VALUES, bad, [0])
+        with pytest.raises(InvalidArgumentError, match=r"^sparse_segment_sum: .*indices"):
+            ops.sparse_segment_sum(VALUES, bad, [0])

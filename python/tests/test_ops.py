@@ -11,7 +11,7 @@ import pytest
 from conftest import FLOATS, numpy_dtype, same_bits
 from raggrad import IndexedSlices, SegmentPlan, Tensor, errors, ops, optimizers, raw_ops
 
-COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrt_n": "SqrtN"}
+COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 INDICES = np.array([5, 0, 5, 2, 0], np.int64)
 SEGMENTS = np.array([0, 0, 1, 3, 3], np.int32)
 
@@ -35,14 +35,14 @@ def states(optimizer: optimizers.Optimizer) -> list[np.ndarray]:
 def test_segment_functions_are_the_raw_operators(combiner: str, dtype: str) -> None:
     table, grad = random_table(dtype), random_table(dtype, rows=4)
     plan = SegmentPlan(INDICES, SEGMENTS, num_rows=7, num_segments=4)
-    pool = getattr(ops, f"segment_{combiner}")
+    pool = getattr(ops, f"sparse_segment_{combiner}")
     want = getattr(raw_ops, f"SparseSegment{COMBINERS[combiner]}")(data=table, indices=INDICES, segment_ids=SEGMENTS)
     assert same_bits(pool(table, INDICES, SEGMENTS), want)
     assert same_bits(pool(table, INDICES, SEGMENTS, 4, plan=plan), want)
     assert same_bits(pool(table, plan=plan), want)
     assert pool(table, INDICES, SEGMENTS, 6).shape == (6, 3)
 
-    pool_grad = getattr(ops, f"segment_{combiner}_grad")
+    pool_grad = getattr(ops, f"sparse_segment_{combiner}_grad")
     raw = getattr(raw_ops, f"SparseSegment{COMBINERS[combiner]}GradV2")(
         grad=grad, indices=INDICES, segment_ids=SEGMENTS, dense_output_dim0=7
     )
@@ -64,14 +64,14 @@ def test_fused_update_has_the_bits_of_two_steps(combiner: str, name: str, grad_d
     for way in ("two steps", "fused", "planned"):
         table = random_table(table_dtype)
         optimizer = make_optimizer(name, table)
-        apply_ = getattr(ops, f"segment_{combiner}_grad_apply_")
+        apply_ = getattr(ops, f"sparse_segment_{combiner}_grad_apply_")
         if (grad_dtype == "float64") != (table_dtype == "float64"):
             with pytest.raises(errors.InvalidArgumentError, match="dtype"):
                 apply_(table, grad, plan=plan, optimizer=optimizer)
             return
         for _ in range(2):
             if way == "two steps":
-                getattr(ops, f"segment_{combiner}_grad")(grad, INDICES, SEGMENTS, 7).apply_(table, optimizer)
+                getattr(ops, f"sparse_segment_{combiner}_grad")(grad, INDICES, SEGMENTS, 7).apply_(table, optimizer)
             elif way == "fused":
                 apply_(table, grad, INDICES, SEGMENTS, optimizer=optimizer)
             else:
@@ -158,17 +158,17 @@ def test_plans_of_other_ids_and_sizes_are_refused() -> None:
     other = INDICES.copy()
     other[3] = 1
     with pytest.raises(errors.InvalidArgumentError, match=r"indices\[3\]: expected 2, got 1"):
-        ops.segment_sum(table, other, SEGMENTS, plan=plan)
+        ops.sparse_segment_sum(table, other, SEGMENTS, plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match="expected 5 elements, got 4"):
-        ops.segment_sum_grad(random_table("float32", 4), INDICES[:4], SEGMENTS[:4], plan=plan)
+        ops.sparse_segment_sum_grad(random_table("float32", 4), INDICES[:4], SEGMENTS[:4], plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match="expected 7 rows"):
-        ops.segment_sum(table[:6], plan=plan)
+        ops.sparse_segment_sum(table[:6], plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match="expected 4 rows"):
-        ops.segment_sum_grad(table, plan=plan)
+        ops.sparse_segment_sum_grad(table, plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match="num_rows: expected 7, got 8"):
-        ops.segment_sum_grad(random_table("float32", 4), num_rows=8, plan=plan)
+        ops.sparse_segment_sum_grad(random_table("float32", 4), num_rows=8, plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match="num_segments: expected 4, got 5"):
-        ops.segment_sum(table, num_segments=5, plan=plan)
+        ops.sparse_segment_sum(table, num_segments=5, plan=plan)
     with pytest.raises(errors.InvalidArgumentError, match=r"\[indices\[0\]\]"):
         SegmentPlan([7], [0], 7, 1)
 
@@ -176,11 +176,11 @@ def test_plans_of_other_ids_and_sizes_are_refused() -> None:
 def test_missing_arguments() -> None:
     table = random_table("float32")
     with pytest.raises(errors.InvalidArgumentError, match="or a plan; got neither"):
-        ops.segment_mean(table)
+        ops.sparse_segment_mean(table)
     with pytest.raises(errors.InvalidArgumentError, match="belong together"):
-        ops.segment_mean_grad(table, indices=INDICES, num_rows=3)
+        ops.sparse_segment_mean_grad(table, indices=INDICES, num_rows=3)
     with pytest.raises(errors.InvalidArgumentError, match="expected num_rows"):
-        ops.segment_mean_grad(table, INDICES, SEGMENTS)
+        ops.sparse_segment_mean_grad(table, INDICES, SEGMENTS)
     with pytest.raises(errors.InvalidArgumentError, match=r"dense_shape: expected \(rows, 3\), got \(7, 2\)"):
         IndexedSlices(table, np.arange(7), (7, 2))
 
@@ -236,12 +236,12 @@ def test_one_plan_in_many_threads() -> None:
     indices, segment_ids = rng.integers(0, 500, 20_000), np.sort(rng.integers(0, 300, 20_000))
     plan = SegmentPlan(indices, segment_ids, 500, 300)
     grad = rng.normal(size=(300, 8)).astype(np.float32)
-    want = ops.segment_mean_grad(grad, plan=plan).values
+    want = ops.sparse_segment_mean_grad(grad, plan=plan).values
     wrong = []
 
     def work() -> None:
         for _ in range(20):
-            if not same_bits(ops.segment_mean_grad(grad, plan=plan).values, want):
+            if not same_bits(ops.sparse_segment_mean_grad(grad, plan=plan).values, want):
                 wrong.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -34,7 +34,9 @@ def warn_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def forwards(table: Any) -> list[tuple[Any, str]]:
     """Calls whose results a framework would want to run backwards, and what they are warned with."""
     return [
-        (lambda: ops.segment_sum(table, [0, 1], [0, 0]), "segment_sum: data"),
+        (lambda: ops.segment_sum(table, [0] * len(table)), "segment_sum: data"),
+        (lambda: ops.segment_sum_grad(table, [0, 1]), "segment_sum_grad: grad"),
+        (lambda: ops.sparse_segment_sum(table, [0, 1], [0, 0]), "sparse_segment_sum: data"),
         (lambda: ops.embedding_lookup_sparse(table, IDS), "embedding_lookup_sparse: params"),
         (lambda: ops.embedding_lookup_sparse(table, IDS, WEIGHTS), "embedding_lookup_sparse: params"),
         (lambda: ops.embedding_lookup_sparse([table, table], IDS), "embedding_lookup_sparse: params"),
@@ -103,7 +105,7 @@ def updates(table: Any) -> list[Any]:
     grad = TABLE[:1]
     return [
         lambda: slices.apply_(table, optimizers.SGD(0.1)),
-        lambda: ops.segment_sum_grad_apply_(table, grad, [1], [0], optimizer=optimizers.SGD(0.1)),
+        lambda: ops.sparse_segment_sum_grad_apply_(table, grad, [1], [0], optimizer=optimizers.SGD(0.1)),
     ]
 
 
@@ -140,7 +142,7 @@ def test_torch_subclasses_come_back_as_torch(torch: Any) -> None:
         pass
 
     for table in (torch.tensor(TABLE).as_subclass(Mine), Module(torch.tensor(TABLE), requires_grad=False)):
-        assert isinstance(ops.segment_sum(table, [1], [0]), torch.Tensor)
+        assert isinstance(ops.sparse_segment_sum(table, [1], [0]), torch.Tensor)
         assert isinstance(ops.embedding_lookup_sparse(table, IDS, WEIGHTS), torch.Tensor)
         grad = ops.embedding_lookup_sparse_grad(TABLE[:2], table, IDS, WEIGHTS)
         assert isinstance(grad.params.values, torch.Tensor)
@@ -158,7 +160,7 @@ def test_kinds_do_not_keep_types_alive() -> None:
     gone = []
     for i in range(100):
         kind = type(f"Kind{i}", (Base,), {})
-        assert isinstance(ops.segment_sum(kind(), [1], [0]), np.ndarray)
+        assert isinstance(ops.sparse_segment_sum(kind(), [1], [0]), np.ndarray)
         gone.append(weakref.ref(kind))
         del kind
     gc.collect()

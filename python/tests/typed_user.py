@@ -65,7 +65,9 @@ def training(table: Floats, bags: Ragged) -> Floats:
         grad.apply_(table, optimizer)
     plan = SegmentPlan(indices=[0, 1], segment_ids=[0, 0], num_rows=len(table), num_segments=1)
     assert pickle.loads(pickle.dumps(plan)).num_ids == copy.copy(plan).num_ids == 2
-    slices: IndexedSlices = ops.segment_sum_grad(np.ones((1, 2), np.float32), plan=plan)
+    slices: IndexedSlices = ops.sparse_segment_sum_grad(np.ones((1, 2), np.float32), plan=plan)
+    summed: Floats = ops.segment_sum(table, segment_ids=np.arange(len(table)) % 3, num_segments=3)
+    assert summed.shape == (3, 2)
     dense: Floats = slices.coalesce().to_dense()
     return dense
 

@@ -36,7 +36,7 @@ def _plan_survives_its_ids() -> dict[str, Any]:
     ids = np.zeros(8, np.int32)
     plan = raggrad.SegmentPlan(ids, np.zeros(8, np.int32), num_rows=5, num_segments=1)
     ids.fill(INT32_MAX)  # behind the back of the plan, as an alias would
-    return {"grad": raggrad.ops.segment_sum_grad(np.ones((1, 2), np.float16), plan=plan).to_dense()}
+    return {"grad": raggrad.ops.sparse_segment_sum_grad(np.ones((1, 2), np.float16), plan=plan).to_dense()}
 
 
 def _adam_without_rows() -> dict[str, Any]:

@@ -5,10 +5,10 @@ Beside raw_ops, which has TensorFlow's names and exact signatures: the same kern
 >>> import numpy as np
 >>> from raggrad import ops, optimizers
 >>> table = np.arange(10, dtype=np.float32).reshape(5, 2)
->>> pooled = ops.segment_mean(table, indices=[4, 0, 4], segment_ids=[0, 0, 1])
+>>> pooled = ops.sparse_segment_mean(table, indices=[4, 0, 4], segment_ids=[0, 0, 1])
 >>> pooled.tolist()
 [[4.0, 5.0], [8.0, 9.0]]
->>> grad = ops.segment_mean_grad(np.ones_like(pooled), indices=[4, 0, 4], segment_ids=[0, 0, 1], num_rows=5)
+>>> grad = ops.sparse_segment_mean_grad(np.ones_like(pooled), indices=[4, 0, 4], segment_ids=[0, 0, 1], num_rows=5)
 >>> grad.apply_(table, optimizers.SGD(learning_rate=1.0))
 >>> table.tolist()
 [[-0.5, 0.5], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0], [6.5, 7.5]]
@@ -24,13 +24,10 @@ from .lookup import (
 from .segments import (
     segment_mean,
     segment_mean_grad,
-    segment_mean_grad_apply_,
-    segment_sqrt_n,
-    segment_sqrt_n_grad,
-    segment_sqrt_n_grad_apply_,
+    segment_sqrtn,
+    segment_sqrtn_grad,
     segment_sum,
     segment_sum_grad,
-    segment_sum_grad_apply_,
 )
 from .sparse import (
     fill_empty_rows,
@@ -43,6 +40,17 @@ from .sparse import (
 )
 from .sparse import (
     slice as slice,
+)
+from .sparse_segments import (
+    sparse_segment_mean,
+    sparse_segment_mean_grad,
+    sparse_segment_mean_grad_apply_,
+    sparse_segment_sqrtn,
+    sparse_segment_sqrtn_grad,
+    sparse_segment_sqrtn_grad_apply_,
+    sparse_segment_sum,
+    sparse_segment_sum_grad,
+    sparse_segment_sum_grad_apply_,
 )
 
 # Without slice: who imports everything from here keeps Python's own.
@@ -57,14 +65,20 @@ __all__ = [
     "safe_embedding_lookup_sparse_grad",
     "segment_mean",
     "segment_mean_grad",
-    "segment_mean_grad_apply_",
-    "segment_sqrt_n",
-    "segment_sqrt_n_grad",
-    "segment_sqrt_n_grad_apply_",
+    "segment_sqrtn",
+    "segment_sqrtn_grad",
     "segment_sum",
     "segment_sum_grad",
-    "segment_sum_grad_apply_",
     "slice_grad",
+    "sparse_segment_mean",
+    "sparse_segment_mean_grad",
+    "sparse_segment_mean_grad_apply_",
+    "sparse_segment_sqrtn",
+    "sparse_segment_sqrtn_grad",
+    "sparse_segment_sqrtn_grad_apply_",
+    "sparse_segment_sum",
+    "sparse_segment_sum_grad",
+    "sparse_segment_sum_grad_apply_",
     "stack",
     "unstack",
     "unstack_grad",

@@ -17,7 +17,7 @@ from .._named import named
 from .._recorded import warn_if_recorded
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
-from . import segments
+from . import pooling
 from .lookup_inputs import (
     Given,
     Ids,
@@ -126,7 +126,7 @@ def _lookup_grad(op: str, grad: Any, params: Given, ids: Ids, combiner: str) -> 
     if ids.weights is None:
         data = upstream if isinstance(grad, (list, tuple)) else grad
         try:
-            slices = segments.pool_grad(op, combiner, data, ids.ids, ids.examples, len(table), None)
+            slices = pooling.pool_grad(op, combiner, data, ids.ids, ids.examples, len(table), None)
         except InvalidArgumentError:
             check(op, ids, len(table))
             raise

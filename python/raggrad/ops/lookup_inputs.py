@@ -14,6 +14,7 @@ from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
 from ..ragged import Ragged
 from ..ragged.arrays import numpy_of, numpy_parts
+from .checks import integers, up_to
 
 _COMBINERS = ("sum", "mean", "sqrtn")
 _FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
@@ -75,21 +76,11 @@ def read(op: str, ids: Given, weights: Given, combiner: str | None) -> tuple[Ids
         examples, num_examples = np.ascontiguousarray(places[:, 0]), int(shape[0])
     else:
         places, numbers = _read_ragged(op, ids, "int64")
-        numbers = _integers(op, f"{ids.name}.values", numbers, 1)
+        numbers = integers(op, f"{ids.name}.values", numbers, 1)
         lengths = np.diff(places)
         examples, num_examples = np.repeat(np.arange(len(lengths)), lengths), len(lengths)
     found = None if weights.value is None else _read_weights(op, weights, ids.name, places, numbers.shape)
     return Ids(ids.name, numbers, examples, num_examples, found), combiner
-
-
-def _integers(op: str, name: str, array: Any, rank: int) -> np.ndarray:
-    numbers = _core.ids_of(array, op, name).numpy()
-    if numbers.dtype not in (np.int32, np.int64) or numbers.ndim != rank:
-        raise InvalidArgumentError(
-            f"{op}: {name} has the wrong dtype or shape [{name}: expected int32 or int64 of rank {rank}, "
-            f"or other integers that fit, got {numbers.dtype} of shape {numbers.shape}]"
-        )
-    return numbers
 
 
 def _is_sparse(ids: Any) -> bool:
@@ -98,9 +89,9 @@ def _is_sparse(ids: Any) -> bool:
 
 def _read_sparse(op: str, ids: Given) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     name, value = ids
-    shape = _integers(op, f"{name}.dense_shape", value.dense_shape, 1)
-    indices = _integers(op, f"{name}.indices", value.indices, 2)
-    numbers = _integers(op, f"{name}.values", value.values, 1)
+    shape = integers(op, f"{name}.dense_shape", value.dense_shape, 1)
+    indices = integers(op, f"{name}.indices", value.indices, 2)
+    numbers = integers(op, f"{name}.values", value.values, 1)
     if len(shape) != 2 or (shape < 0).any():
         raise InvalidArgumentError(
             f"{op}: {name} must be a matrix [{name}.dense_shape: expected two sizes >= 0, got {shape}]"
@@ -157,7 +148,7 @@ def _read_weights(op: str, weights: Given, ids: str, places: np.ndarray, shape: 
     """One weight for each id: a vector, or in the form that ids have, and then at the same places."""
     name, value = weights
     if _is_sparse(value):
-        indices = _integers(op, f"{name}.indices", value.indices, 2)
+        indices = integers(op, f"{name}.indices", value.indices, 2)
         _check_places(op, f"{name}.indices", f"{ids}.indices", indices, places)
         value = value.values
     elif _is_ragged(value):
@@ -201,15 +192,11 @@ def _check_places(op: str, name: str, expected_name: str, got: np.ndarray, expec
     raise InvalidArgumentError(f"{op}: every id needs a weight at its place [{name}: expected {difference}]")
 
 
-def _up_to(count: int, of_what: str) -> str:
-    return f"0 to {count - 1}" if count else f"none, as {of_what}"
-
-
 def check_rows(op: str, read: Ids, bad: np.ndarray, num_rows: int) -> None:
     if bad.any():
         place = int(bad.argmax())
         raise InvalidArgumentError(
-            f"{op}: an id is out of range [{read.name}[{place}]: expected {_up_to(num_rows, 'the table has no rows')}, "
+            f"{op}: an id is out of range [{read.name}[{place}]: expected {up_to(num_rows, 'the table has no rows')}, "
             f"got {read.ids[place]}]"
         )
 
@@ -240,7 +227,7 @@ def default_row(op: str, default_id: Any, num_rows: int) -> int:
         row = -1
     if not 0 <= row < num_rows:
         raise InvalidArgumentError(
-            f"{op}: default_id is out of range [default_id: expected {_up_to(num_rows, 'the table has no rows')}, "
+            f"{op}: default_id is out of range [default_id: expected {up_to(num_rows, 'the table has no rows')}, "
             f"got {default_id!r}]"
         )
     return row

@@ -18,7 +18,7 @@ def _two_steps(inputs: Inputs) -> Callable[[], Any]:
     grad, indices, segment_ids, table, sgd = step_operands(inputs)
 
     def call() -> Any:
-        raggrad.ops.segment_mean_grad(grad, indices, segment_ids, len(table)).apply_(table, sgd)
+        raggrad.ops.sparse_segment_mean_grad(grad, indices, segment_ids, len(table)).apply_(table, sgd)
         return table
 
     return call
@@ -26,5 +26,5 @@ def _two_steps(inputs: Inputs) -> Callable[[], Any]:
 
 WAYS = {
     WITH_PLAN: [Way("raw_ops.SparseSegmentMeanGradV2", operator("SparseSegmentMeanGradV2"), arrays)],
-    FUSED_SGD: [Way("ops.segment_mean_grad, then apply_", _two_steps, arrays)],
+    FUSED_SGD: [Way("ops.sparse_segment_mean_grad, then apply_", _two_steps, arrays)],
 }

@@ -36,7 +36,7 @@ def _with_plan(inputs: Inputs) -> Callable[[], Any]:
     plan = raggrad.SegmentPlan(inputs["indices"], inputs["segment_ids"], rows, len(grad))
 
     def call() -> tuple[Any, Any]:
-        slices = raggrad.ops.segment_mean_grad(grad, plan=plan)
+        slices = raggrad.ops.sparse_segment_mean_grad(grad, plan=plan)
         return slices.values, slices.indices
 
     return call
@@ -46,7 +46,7 @@ def _fused_sgd(inputs: Inputs) -> Callable[[], Any]:
     grad, indices, segment_ids, table, sgd = step_operands(inputs)
 
     def call() -> Any:
-        raggrad.ops.segment_mean_grad_apply_(table, grad, indices, segment_ids, optimizer=sgd)
+        raggrad.ops.sparse_segment_mean_grad_apply_(table, grad, indices, segment_ids, optimizer=sgd)
         return table
 
     return call
@@ -88,6 +88,6 @@ WAYS = {
     "RaggedTensorToVariantGradient": [Way("raw_ops.RaggedTensorToVariantGradient", _ragged, arrays)],
     "UnbatchGrad": [Way("raw_ops.UnbatchGrad", _unbatch, arrays)],
     ONE_PIECE: [Way("raw_ops.UnbatchGrad", lambda inputs: partial(_unbatch(inputs), 0), arrays)],
-    WITH_PLAN: [Way("ops.segment_mean_grad with a plan", _with_plan, arrays)],
-    FUSED_SGD: [Way("ops.segment_mean_grad_apply_", _fused_sgd, arrays)],
+    WITH_PLAN: [Way("ops.sparse_segment_mean_grad with a plan", _with_plan, arrays)],
+    FUSED_SGD: [Way("ops.sparse_segment_mean_grad_apply_", _fused_sgd, arrays)],
 }
