@@ -28,13 +28,12 @@ export PYTHON
 # The environment has a CMake where the system's is too old.
 export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
-CPP_FOLDERS := raggrad python/bindings fuzz benchmarks examples
+CPP_FOLDERS := raggrad python/bindings benchmarks examples
 CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh')
 MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
-  python/raggrad -type f -not -name '*_test.*' -not -name '*_fuzz.*' -not -name '*_bench.*' \
-  -not -name '*.md' -not -name '*.pyc')
+  python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would be two thirds of clang-tidy's time; -Werror of two compilers has to do for them.
-TIDY_FILES := '^(?!.*(_test|_fuzz|_bench|/scenario|/scenario_player)\.cc?$$|.*/raggrad/testing/)'
+TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py \
   test_lookup.py test_indexed_slices.py test_recorded.py)
 TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_stubs.py test_tools.py)

@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "benchmarks/data.h"
 #include "raggrad/cuda/cuda.h"
 #include "raggrad/raggrad.h"
+#include "raggrad/testing/bench_data.h"
 
 namespace raggrad::bench {
 namespace {
@@ -127,8 +127,8 @@ Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   constexpr auto kValue = static_cast<int64_t>(sizeof(T)), kId = static_cast<int64_t>(sizeof(I));
   const int64_t bytes = (sizes.segments + unique) * sizes.width * kValue + (2 * n + unique) * kId;
   if (sizes.with_plan) {
-    const SegmentPlan plan =
-        Get(SegmentPlan::Make(indices, segment_ids, {.rows = sizes.rows, .segments = sizes.segments}, watch.ctx()));
+    const SegmentPlan plan = Get(SegmentPlan::Make(
+        indices, segment_ids, {.table_rows = sizes.rows, .num_segments = sizes.segments}, watch.ctx()));
     return {
         watch.Time([&](const Context& ctx) { return SparseSegmentGradV2(SegmentCombiner::kMean, grad, plan, ctx); }),
         bytes};

@@ -52,16 +52,16 @@ class PyRuntime {
   }
   // When the interpreter ends: nobody comes back for the GIL.
   static void EndAll() {
-    RefuseVisits();
+    RefuseCalls();
     CloseAll();  // tells futures and callbacks
-    AwaitVisitors();
+    AwaitCalls();
   }
 
  private:
   static Context MakeContext() {
     Context ctx;
     ctx.allocator = &CopyAllocator();
-    ctx.parallel = &CopyParallel();
+    ctx.executor = &CopyParallel();
     return ctx;
   }
   // Guarded by the GIL; never destroyed.
@@ -76,8 +76,8 @@ class PyRuntime {
 // What keeps the arrays of a piece alive, until whoever drops the piece.
 std::shared_ptr<const void> Keeper(std::unique_ptr<KeepAlive> keep) {
   return std::shared_ptr<KeepAlive>(keep.release(), [](KeepAlive* kept) {
-    const GilVisit visit;
-    if (visit.welcome()) delete kept;
+    const GilGuard guard;
+    if (guard.ok()) delete kept;
   });
 }
 
@@ -133,7 +133,7 @@ struct WaitingArguments {
 class OperatorCall : CallFromPython {
  public:
   explicit OperatorCall(std::string_view op) {
-    if (VisitsRefused(/*has_gil=*/true)) Raise(MakeError(Code::kUnavailable, op, ": the interpreter ends"));
+    if (CallsRefused(/*has_gil=*/true)) Raise(MakeError(Code::kUnavailable, op, ": the interpreter ends"));
   }
 };
 
@@ -397,7 +397,7 @@ void DefineBatching(nb::module_& module) {
              "Calls `look` every 20 ms from a thread of its own, until it returns False.");
   module.def("close_all_runtimes", &PyRuntime::CloseAll);
   module.def("end_batching", &PyRuntime::EndAll, "Called when the interpreter ends.");
-  module.def("forget_visits", &ForgetVisits, "Called in a child of fork().");
+  module.def("forget_calls", &ForgetCalls, "Called in a child of fork().");
 }
 
 }  // namespace raggrad::python

@@ -17,21 +17,21 @@ namespace raggrad::python {
 namespace {
 
 thread_local bool holds_gil = false;
-thread_local int64_t my_visits = 0;  // one within the other
+thread_local int64_t my_guards = 0;  // one within the other
 
-struct Visitors {
-  // False if visits are refused; a call of a thread that has the GIL is counted all the same.
+struct ThreadsInside {
+  // False if calls are refused; a call of a thread that has the GIL is counted all the same.
   bool Enter(bool has_gil) noexcept {
     const std::lock_guard lock(mutex);
     if (refused && !has_gil) return false;
-    ++my_visits;
+    ++my_guards;
     ++inside;
     return true;
   }
-  void Leave(int64_t visits = 1) noexcept {
+  void Leave(int64_t guards = 1) noexcept {
     const std::lock_guard lock(mutex);
-    my_visits -= visits;
-    inside -= visits;
+    my_guards -= guards;
+    inside -= guards;
     left.notify_all();
   }
 
@@ -43,8 +43,8 @@ struct Visitors {
 };
 
 // Never destroyed: threads may outlive the interpreter's static objects.
-alignas(Visitors) std::byte visitors_storage[sizeof(Visitors)];
-Visitors* visitors = new (visitors_storage) Visitors;
+alignas(ThreadsInside) std::byte threads_inside_storage[sizeof(ThreadsInside)];
+ThreadsInside* threads_inside = new (threads_inside_storage) ThreadsInside;
 
 constexpr size_t kMuch = size_t{2} << 20;
 thread_local size_t last_block = 0;  // what the thread fills next
@@ -58,14 +58,14 @@ class BlockAllocator final : public Allocator {
   void Deallocate(void* pointer, size_t bytes) noexcept override { DoorAllocator().Deallocate(pointer, bytes); }
 };
 
-class CopyPool final : public Parallel {
+class CopyPool final : public Executor {
  public:
   int num_workers() const noexcept override { return GetNumThreads(); }
   void Run(int64_t tasks, TaskRef body) noexcept override {
     std::optional<WithoutGil> released;
     if (holds_gil && last_block > kMuch) released.emplace();
-    const std::shared_ptr<Parallel> pool = CurrentPool();
-    (pool ? *pool : DefaultParallel()).Run(tasks, body);
+    const std::shared_ptr<Executor> pool = CurrentPool();
+    (pool ? *pool : DefaultExecutor()).Run(tasks, body);
   }
 };
 
@@ -78,59 +78,59 @@ T& NeverDestroyed() noexcept {
 
 }  // namespace
 
-CallFromPython::CallFromPython() noexcept : before_(std::exchange(holds_gil, true)) { visitors->Enter(true); }
+CallFromPython::CallFromPython() noexcept : before_(std::exchange(holds_gil, true)) { threads_inside->Enter(true); }
 CallFromPython::~CallFromPython() {
   holds_gil = before_;
-  visitors->Leave();
+  threads_inside->Leave();
 }
 
 WithoutGil::WithoutGil() noexcept : state_((holds_gil = false, PyEval_SaveThread())) {}
 
 WithoutGil::~WithoutGil() {
-  VisitsRefused(/*has_gil=*/false);
+  CallsRefused(/*has_gil=*/false);
   PyEval_RestoreThread(state_);
   holds_gil = true;
 }
 
-GilVisit::GilVisit() noexcept : before_(holds_gil), welcome_(before_ || visitors->Enter(/*has_gil=*/false)) {
-  if (before_ || !welcome_) return;
+GilGuard::GilGuard() noexcept : before_(holds_gil), ok_(before_ || threads_inside->Enter(/*has_gil=*/false)) {
+  if (before_ || !ok_) return;
   state_ = PyGILState_Ensure();
   holds_gil = true;
 }
 
-GilVisit::~GilVisit() {
-  if (before_ || !welcome_) return;
+GilGuard::~GilGuard() {
+  if (before_ || !ok_) return;
   holds_gil = false;
   PyGILState_Release(state_);
-  visitors->Leave();
+  threads_inside->Leave();
 }
 
-void RefuseVisits() noexcept {
-  const std::lock_guard lock(visitors->mutex);
-  visitors->last = std::this_thread::get_id();
-  visitors->refused = true;
+void RefuseCalls() noexcept {
+  const std::lock_guard lock(threads_inside->mutex);
+  threads_inside->last = std::this_thread::get_id();
+  threads_inside->refused = true;
 }
 
-void AwaitVisitors() {
+void AwaitCalls() {
   const nb::gil_scoped_release released;  // for those who are inside
-  std::unique_lock lock(visitors->mutex);
-  visitors->left.wait(lock, [] { return visitors->inside <= 0; });
+  std::unique_lock lock(threads_inside->mutex);
+  threads_inside->left.wait(lock, [] { return threads_inside->inside <= 0; });
 }
 
-bool VisitsRefused(bool has_gil) noexcept {
-  if (!visitors->refused) return false;
-  if (visitors->last == std::this_thread::get_id()) return true;
+bool CallsRefused(bool has_gil) noexcept {
+  if (!threads_inside->refused) return false;
+  if (threads_inside->last == std::this_thread::get_id()) return true;
   if (has_gil) PyEval_SaveThread();
-  visitors->Leave(my_visits);
+  threads_inside->Leave(my_guards);
   for (;;) pause();
 }
 
-void ForgetVisits() noexcept {
-  visitors = new (visitors_storage) Visitors;  // the old one's lock may have been held
-  visitors->inside = my_visits;
+void ForgetCalls() noexcept {
+  threads_inside = new (threads_inside_storage) ThreadsInside;  // the old one's lock may have been held
+  threads_inside->inside = my_guards;
 }
 
 Allocator& CopyAllocator() noexcept { return NeverDestroyed<BlockAllocator>(); }
-Parallel& CopyParallel() noexcept { return NeverDestroyed<CopyPool>(); }
+Executor& CopyParallel() noexcept { return NeverDestroyed<CopyPool>(); }
 
 }  // namespace raggrad::python

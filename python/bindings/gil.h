@@ -9,13 +9,14 @@
 #include <nanobind/nanobind.h>
 
 #include "raggrad/core/allocator.h"
-#include "raggrad/core/parallel.h"
+#include "raggrad/core/executor.h"
 
 namespace raggrad::python {
 
 namespace nb = nanobind;
 
-// A function that Python calls, and that therefore has the GIL: a visitor who may call whatever waits or copies much.
+// A function that Python calls, and that therefore has the GIL: it may release the GIL for work that waits or copies
+// much.
 class CallFromPython {
  public:
   CallFromPython() noexcept;
@@ -39,36 +40,36 @@ class WithoutGil {
   PyThreadState* const state_;
 };
 
-// Takes the GIL, on any thread, also on one that has it. Not welcome when the interpreter ends: then nothing of Python
-// may be touched, and what it owns is left to the end of the process.
-class GilVisit {
+// Takes the GIL, on any thread, also on one that has it. Not ok() once the interpreter ends: then nothing of Python may
+// be touched, and Python objects are left to the end of the process.
+class GilGuard {
  public:
-  GilVisit() noexcept;
-  ~GilVisit();
-  GilVisit(const GilVisit&) = delete;
-  GilVisit& operator=(const GilVisit&) = delete;
+  GilGuard() noexcept;
+  ~GilGuard();
+  GilGuard(const GilGuard&) = delete;
+  GilGuard& operator=(const GilGuard&) = delete;
 
-  bool welcome() const noexcept { return welcome_; }
+  bool ok() const noexcept { return ok_; }
 
  private:
   const bool before_;
-  const bool welcome_;
+  const bool ok_;
   PyGILState_STATE state_ = PyGILState_LOCKED;
 };
 
-// No more visits from now on, and no calls but those of this thread. Call it with the GIL held.
-void RefuseVisits() noexcept;
-// Returns when all visitors have left. Call it with the GIL held, and outside of a CallFromPython.
-void AwaitVisitors();
-// Whether visits are refused. A thread other than the one that refused them, which must not come back, does not return
+// Refuses guards from now on, and all calls but those of this thread. Call it with the GIL held.
+void RefuseCalls() noexcept;
+// Returns when all threads have left. Call it with the GIL held, and outside of a CallFromPython.
+void AwaitCalls();
+// Whether calls are refused. A thread other than the one that refused them, which must not come back, does not return
 // from this; if `has_gil`, it gives the GIL away first.
-bool VisitsRefused(bool has_gil) noexcept;
+bool CallsRefused(bool has_gil) noexcept;
 // In a child of fork(): the other threads are gone.
-void ForgetVisits() noexcept;
+void ForgetCalls() noexcept;
 
-// The door's memory and pool for copies. The GIL is given away while a thread fills a block of more than 2 MiB, which
-// takes some 100 us: to have it back can take as long.
+// The bindings' memory and pool for copies. The GIL is given away while a thread fills a block of more than 2 MiB,
+// which takes some 100 us: to have it back can take as long.
 Allocator& CopyAllocator() noexcept;
-Parallel& CopyParallel() noexcept;
+Executor& CopyParallel() noexcept;
 
 }  // namespace raggrad::python

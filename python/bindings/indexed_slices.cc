@@ -10,7 +10,7 @@
 #include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
-#include "raggrad/ops/sparse_segment/plan_state.h"
+#include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "runtime.h"
 #include "tables.h"
 #include "tensor.h"
@@ -117,8 +117,8 @@ nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
     return NumpyView(view, self, /*writable=*/false).attr("astype")(nb::str(dtype.data(), dtype.size()));
   };
   return nb::make_tuple(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(self.ptr()))),
-                        nb::make_tuple(ids(state.indices_view()), ids(state.segment_ids_view()), plan.sizes().rows,
-                                       plan.sizes().segments));
+                        nb::make_tuple(ids(state.indices_view()), ids(state.segment_ids_view()),
+                                       plan.sizes().table_rows, plan.sizes().num_segments));
 }
 
 // For functions that change the tables of `read`, which their frameworks are told.
@@ -175,8 +175,8 @@ A plan cannot change: copies of it are itself. Pickled, as between processes, it
           nb::sig("def __init__(self, indices: object, segment_ids: object, num_rows: int, num_segments: int) -> None"))
       .def_prop_ro("num_ids", &SegmentPlan::num_ids)
       .def_prop_ro("num_unique", &SegmentPlan::num_unique, "How many rows a gradient has.")
-      .def_prop_ro("num_rows", [](const SegmentPlan& plan) { return plan.sizes().rows; })
-      .def_prop_ro("num_segments", [](const SegmentPlan& plan) { return plan.sizes().segments; })
+      .def_prop_ro("num_rows", [](const SegmentPlan& plan) { return plan.sizes().table_rows; })
+      .def_prop_ro("num_segments", [](const SegmentPlan& plan) { return plan.sizes().num_segments; })
       .def_prop_ro("ascending", &SegmentPlan::ascending, "Whether the segment ids are, as forwards need it.")
       .def(
           "check_made_from",
@@ -194,7 +194,7 @@ A plan cannot change: copies of it are itself. Pickled, as between processes, it
           "__deepcopy__", [](nb::handle_t<SegmentPlan> self, nb::handle) { return nb::borrow(self); }, "memo"_a)
       .def("__repr__", [](const SegmentPlan& plan) {
         return nb::str("SegmentPlan({} ids, {} of {} rows, {} segments)")
-            .format(plan.num_ids(), plan.num_unique(), plan.sizes().rows, plan.sizes().segments);
+            .format(plan.num_ids(), plan.num_unique(), plan.sizes().table_rows, plan.sizes().num_segments);
       });
 
   module.def(
@@ -256,7 +256,7 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.Rows("num_rows", num_rows);
         IndexedSlices out =
-            RunOperator(fast, [&](const Context& ctx) { return SegmentGrad(combine, g, i, s, rows, ctx); });
+            RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(), "fast"_a);

@@ -16,14 +16,14 @@ constexpr int64_t kMostThreads = 4096;
 
 struct Pool {
   std::atomic<int> lock{0};
-  std::shared_ptr<Parallel> current;
+  std::shared_ptr<Executor> current;
 };
 
 // In a child of fork() the thread that held the lock may have stayed behind: what it was changing is left alone then.
 class PoolLock : public ForkSafeLock {
  public:
   explicit PoolLock(Pool& pool) noexcept : ForkSafeLock(pool.lock) {
-    if (was_abandoned()) new (&pool.current) std::shared_ptr<Parallel>;
+    if (was_abandoned()) new (&pool.current) std::shared_ptr<Executor>;
   }
 };
 
@@ -72,12 +72,12 @@ void SetNumThreads(int64_t threads) {
     RaiseInvalid("set_num_threads: expected 1 to ", kMostThreads, " threads, got ", threads);
   }
   const nb::gil_scoped_release released;
-  std::shared_ptr<Parallel> pool = MakeThreadPool(static_cast<int>(threads));
+  std::shared_ptr<Executor> pool = MakeThreadPool(static_cast<int>(threads));
   const PoolLock lock(ThePool());
   ThePool().current.swap(pool);
 }
 
-std::shared_ptr<Parallel> CurrentPool() {
+std::shared_ptr<Executor> CurrentPool() {
   const PoolLock lock(ThePool());
   return ThePool().current;
 }
@@ -106,8 +106,8 @@ void InterruptiblePool::LookForSignals() noexcept {
 }
 
 int GetNumThreads() {
-  const std::shared_ptr<Parallel> pool = CurrentPool();
-  return pool ? pool->num_workers() : DefaultParallel().num_workers();
+  const std::shared_ptr<Executor> pool = CurrentPool();
+  return pool ? pool->num_workers() : DefaultExecutor().num_workers();
 }
 
 Allocator& DoorAllocator() noexcept { return TheAllocator(); }

@@ -14,7 +14,7 @@
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
-#include "raggrad/core/stoppable.h"
+#include "raggrad/core/stoppable_executor.h"
 
 namespace raggrad::python {
 
@@ -48,13 +48,13 @@ int64_t GetMemoryPool();
 Allocator& DoorAllocator() noexcept;
 
 // The door's pool, or null for the library's default one.
-std::shared_ptr<Parallel> CurrentPool();
+std::shared_ptr<Executor> CurrentPool();
 
 // The door's pool for one call, which Ctrl-C stops. Signals are looked for on the main thread, every 50 ms, between two
 // tasks: a call of one task has no cost. A handler that raises stops the call.
-class InterruptiblePool final : public StoppableParallel {
+class InterruptiblePool final : public StoppableExecutor {
  public:
-  explicit InterruptiblePool(std::shared_ptr<Parallel> pool) noexcept : pool_(std::move(pool)) {}
+  explicit InterruptiblePool(std::shared_ptr<Executor> pool) noexcept : pool_(std::move(pool)) {}
 
   int num_workers() const noexcept override { return pool().num_workers(); }
   void Run(int64_t tasks, TaskRef body) noexcept override;
@@ -66,10 +66,10 @@ class InterruptiblePool final : public StoppableParallel {
   }
 
  private:
-  Parallel& pool() const noexcept { return pool_ ? *pool_ : DefaultParallel(); }
+  Executor& pool() const noexcept { return pool_ ? *pool_ : DefaultExecutor(); }
   void LookForSignals() noexcept;
 
-  const std::shared_ptr<Parallel> pool_;
+  const std::shared_ptr<Executor> pool_;
   std::chrono::steady_clock::time_point last_look_{};
   std::exception_ptr interrupt_;
   std::atomic<bool> stopped_ = false;
@@ -77,12 +77,12 @@ class InterruptiblePool final : public StoppableParallel {
 
 // Runs `call(ctx)` without the GIL, on this pool, and gives back its result.
 template <class F>
-auto RunWithoutGil(bool fast, Parallel* pool, const F& call) {
+auto RunWithoutGil(bool fast, Executor* pool, const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
   ctx.allocator = &DoorAllocator();
-  ctx.parallel = pool;
+  ctx.executor = pool;
   if (fast) ctx.accumulation = Accumulation::kFast;
   return call(std::as_const(ctx));
 }
@@ -101,7 +101,7 @@ auto RunOperator(bool fast, const F& call) {
 // that nothing is left half changed.
 template <class F>
 void RunInPlace(bool fast, const F& call) {
-  const std::shared_ptr<Parallel> pool = CurrentPool();
+  const std::shared_ptr<Executor> pool = CurrentPool();
   if (const Status status = RunWithoutGil(fast, pool.get(), call); !status.ok()) Raise(status);
 }
 

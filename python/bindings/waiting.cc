@@ -42,7 +42,7 @@ InterruptibleSleeper::~InterruptibleSleeper() {
 }
 
 void InterruptibleSleeper::Sleep() noexcept {
-  if (VisitsRefused(/*has_gil=*/true)) token_.Cancel();
+  if (CallsRefused(/*has_gil=*/true)) token_.Cancel();
   Sleepers().push_back(this);
   const auto acquire = [this] {
     const WithoutGil released;
@@ -76,8 +76,8 @@ void LetOthersRun() noexcept {
 
 void RepeatInBackground(nb::object look) {
   const auto look_again = [](nb::handle function) {
-    const GilVisit visit;
-    if (!visit.welcome()) return false;  // and the function is left to the end of the process
+    const GilGuard guard;
+    if (!guard.ok()) return false;  // and the function is left to the end of the process
     try {
       if (nb::cast<bool>(function())) return true;
     } catch (nb::python_error& error) {

@@ -87,8 +87,8 @@ class PendingCall {
   template <class T, class Convert>
   static Completion<T> Completes(std::unique_ptr<PendingCall> call, const Convert& convert) {
     return [pending = call.release(), convert](Result<T> result) {
-      const GilVisit visit;
-      if (!visit.welcome()) return;
+      const GilGuard guard;
+      if (!guard.ok()) return;
       const std::unique_ptr<PendingCall> owner(pending);
       owner->Finish(result.status(), [&] { return convert(*std::move(result), owner->like_); });
     };

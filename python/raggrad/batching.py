@@ -344,6 +344,6 @@ def _main_thread_ends() -> None:
 
 # What still waits when the interpreter ends is told in time: futures, tasks and daemon threads.
 atexit.register(_core.end_batching)
-os.register_at_fork(after_in_child=_core.forget_visits)
+os.register_at_fork(after_in_child=_core.forget_calls)
 if hasattr(threading, "_register_atexit"):
     threading._register_atexit(_main_thread_ends)  # before concurrent.futures waits for its threads, too

@@ -2,11 +2,11 @@
 
 #include <cstring>
 
-#include "raggrad/capi/call.h"
+#include "raggrad/capi/c_call.h"
 #include "raggrad/raggrad.h"
 
 using namespace raggrad;  // NOLINT: everything here belongs to C
-using raggrad::capi::Call;
+using raggrad::capi::CCall;
 using raggrad::capi::Store;
 
 namespace {
@@ -17,7 +17,7 @@ using FillEmptyRowsGradFunction = Result<FillEmptyRowsGradOutput> (&)(const Tens
 rg_status FillEmptyRowsGrad(std::string_view function, FillEmptyRowsGradFunction compute, const rg_context* context,
                             const rg_tensor* reverse_index_map, const rg_tensor* grad_values, rg_output* d_values,
                             rg_output* d_default_value, rg_error* error) noexcept {
-  Call call(function, context, error, {d_values, d_default_value});
+  CCall call(function, context, error, {d_values, d_default_value});
   const TensorView map = call.Read("reverse_index_map", reverse_index_map);
   const TensorView grad = call.Read("grad_values", grad_values);
   return call.Run([&](const Context& ctx) { return compute(map, grad, ctx); },
@@ -57,7 +57,7 @@ rg_status rg_sparse_segment_grad_v2(const rg_context* context, int32_t combiner,
                                     const rg_tensor* indices, const rg_tensor* segment_ids,
                                     const rg_tensor* dense_output_dim0, rg_output* output,
                                     rg_output* sorted_unique_indices, rg_error* error) {
-  Call call("rg_sparse_segment_grad_v2", context, error, {output, sorted_unique_indices});
+  CCall call("rg_sparse_segment_grad_v2", context, error, {output, sorted_unique_indices});
   const SegmentCombiner combine = call.ReadCombiner(combiner);
   const TensorView g = call.Read("grad", grad);
   const TensorView i = call.Read("indices", indices);
@@ -73,7 +73,7 @@ rg_status rg_sparse_segment_grad_v2(const rg_context* context, int32_t combiner,
 rg_status rg_sparse_segment_grad(const rg_context* context, int32_t combiner, const rg_tensor* grad,
                                  const rg_tensor* indices, const rg_tensor* segment_ids, const rg_tensor* output_dim0,
                                  rg_output* output, rg_error* error) {
-  Call call("rg_sparse_segment_grad", context, error, {output});
+  CCall call("rg_sparse_segment_grad", context, error, {output});
   const SegmentCombiner combine = call.ReadCombiner(combiner);
   const TensorView g = call.Read("grad", grad);
   const TensorView i = call.Read("indices", indices);
@@ -86,7 +86,7 @@ rg_status rg_sparse_segment_grad(const rg_context* context, int32_t combiner, co
 rg_status rg_sparse_segment(const rg_context* context, int32_t combiner, const rg_tensor* data,
                             const rg_tensor* indices, const rg_tensor* segment_ids, rg_output* output,
                             rg_error* error) {
-  Call call("rg_sparse_segment", context, error, {output});
+  CCall call("rg_sparse_segment", context, error, {output});
   const SegmentCombiner combine = call.ReadCombiner(combiner);
   const TensorView d = call.Read("data", data);
   const TensorView i = call.Read("indices", indices);
@@ -98,7 +98,7 @@ rg_status rg_sparse_segment(const rg_context* context, int32_t combiner, const r
 rg_status rg_sparse_segment_with_num_segments(const rg_context* context, int32_t combiner, const rg_tensor* data,
                                               const rg_tensor* indices, const rg_tensor* segment_ids,
                                               const rg_tensor* num_segments, rg_output* output, rg_error* error) {
-  Call call("rg_sparse_segment_with_num_segments", context, error, {output});
+  CCall call("rg_sparse_segment_with_num_segments", context, error, {output});
   const SegmentCombiner combine = call.ReadCombiner(combiner);
   const TensorView d = call.Read("data", data);
   const TensorView i = call.Read("indices", indices);
@@ -112,8 +112,8 @@ rg_status rg_sparse_fill_empty_rows(const rg_context* context, const rg_tensor* 
                                     const rg_tensor* dense_shape, const rg_tensor* default_value,
                                     rg_output* output_indices, rg_output* output_values, rg_output* empty_row_indicator,
                                     rg_output* reverse_index_map, rg_error* error) {
-  Call call("rg_sparse_fill_empty_rows", context, error,
-            {output_indices, output_values, empty_row_indicator, reverse_index_map});
+  CCall call("rg_sparse_fill_empty_rows", context, error,
+             {output_indices, output_values, empty_row_indicator, reverse_index_map});
   const TensorView i = call.Read("indices", indices);
   const TensorView v = call.Read("values", values);
   const TensorView shape = call.Read("dense_shape", dense_shape);
@@ -131,8 +131,8 @@ rg_status rg_ragged_fill_empty_rows(const rg_context* context, const rg_tensor* 
                                     const rg_tensor* nrows, const rg_tensor* default_value,
                                     rg_output* output_value_rowids, rg_output* output_values,
                                     rg_output* empty_row_indicator, rg_output* reverse_index_map, rg_error* error) {
-  Call call("rg_ragged_fill_empty_rows", context, error,
-            {output_value_rowids, output_values, empty_row_indicator, reverse_index_map});
+  CCall call("rg_ragged_fill_empty_rows", context, error,
+             {output_value_rowids, output_values, empty_row_indicator, reverse_index_map});
   const TensorView rowids = call.Read("value_rowids", value_rowids);
   const TensorView v = call.Read("values", values);
   const TensorView rows = call.Read("nrows", nrows);
@@ -164,7 +164,7 @@ rg_status rg_sparse_slice(const rg_context* context, const rg_tensor* indices, c
                           const rg_tensor* shape, const rg_tensor* start, const rg_tensor* size,
                           rg_output* output_indices, rg_output* output_values, rg_output* output_shape,
                           rg_error* error) {
-  Call call("rg_sparse_slice", context, error, {output_indices, output_values, output_shape});
+  CCall call("rg_sparse_slice", context, error, {output_indices, output_values, output_shape});
   const TensorView i = call.Read("indices", indices);
   const TensorView v = call.Read("values", values);
   const TensorView dims = call.Read("shape", shape);
@@ -181,7 +181,7 @@ rg_status rg_sparse_slice(const rg_context* context, const rg_tensor* indices, c
 rg_status rg_sparse_slice_grad(const rg_context* context, const rg_tensor* backprop_val_grad,
                                const rg_tensor* input_indices, const rg_tensor* input_start,
                                const rg_tensor* output_indices, rg_output* val_grad, rg_error* error) {
-  Call call("rg_sparse_slice_grad", context, error, {val_grad});
+  CCall call("rg_sparse_slice_grad", context, error, {val_grad});
   const TensorView grad = call.Read("backprop_val_grad", backprop_val_grad);
   const TensorView before = call.Read("input_indices", input_indices);
   const TensorView start = call.Read("input_start", input_start);

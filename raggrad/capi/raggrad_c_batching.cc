@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "raggrad/capi/call.h"
+#include "raggrad/capi/c_call.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/ops/batching/batching.h"
 
 using namespace raggrad;  // NOLINT: everything here belongs to C
-using raggrad::capi::Call;
+using raggrad::capi::CCall;
 using raggrad::capi::GivenContext;
 using raggrad::capi::ReadStruct;
 using raggrad::capi::Store;
@@ -52,14 +52,14 @@ Keeper KeeperOf(void (*release)(void*), void* argument) {
   return {&kSomething, [release, argument](const void*) { release(argument); }};
 }
 
-TensorView WithoutData(Call& call, std::string_view argument, const rg_tensor* tensor) noexcept {
+TensorView WithoutData(CCall& call, std::string_view argument, const rg_tensor* tensor) noexcept {
   if (!call.Given(argument, tensor)) return {};
   rg_tensor unread = *tensor;
   if (unread.data == nullptr) unread.data = tensor;
   return call.Read(argument, &unread);
 }
 
-UnbatchGradCall Convert(Call& reader, const rg_unbatch_grad_call& given) {
+UnbatchGradCall Convert(CCall& reader, const rg_unbatch_grad_call& given) {
   UnbatchGradCall call;
   call.grad.keep_alive = KeeperOf(given.release, given.release_argument);
   call.resource = NameOf(given.container, given.name);
@@ -72,7 +72,7 @@ UnbatchGradCall Convert(Call& reader, const rg_unbatch_grad_call& given) {
   return call;
 }
 
-UnbatchCall Convert(Call& reader, const rg_unbatch_call& given) {
+UnbatchCall Convert(CCall& reader, const rg_unbatch_call& given) {
   UnbatchCall call;
   call.resource = NameOf(given.container, given.name);
   call.batched_tensor = reader.Read("call.batched_tensor", given.batched_tensor);
@@ -83,7 +83,7 @@ UnbatchCall Convert(Call& reader, const rg_unbatch_call& given) {
   return call;
 }
 
-BatchCall Convert(Call& reader, const rg_batch_call& given) {
+BatchCall Convert(CCall& reader, const rg_batch_call& given) {
   BatchCall call;
   const Keeper keeper = KeeperOf(given.release, given.release_argument);
   call.resource = NameOf(given.container, given.name);
@@ -109,7 +109,7 @@ BatchCall Convert(Call& reader, const rg_batch_call& given) {
 // Reads a call and, if nothing is wrong, runs `body(BatchingRuntime&, C++ call)`; notes faults. A call that can be read
 // is converted even if it cannot be made: its operands have to be released.
 template <class Given, class Body>
-void WithCall(Call& reader, std::string_view function, rg_batching_runtime* runtime, const Given* given,
+void WithCall(CCall& reader, std::string_view function, rg_batching_runtime* runtime, const Given* given,
               const Body& body) noexcept {
   reader.Given("runtime", runtime);
   Given known{};
@@ -165,7 +165,7 @@ Completion<T> CompletionOf(rg_batching_done done, void* user) {
 template <class T, class Given, class Start>
 rg_status Begin(std::string_view function, rg_batching_runtime* runtime, const Given* given, rg_batching_done done,
                 void* user, rg_error* error, const Start& start) noexcept {
-  Call reader(function, nullptr, error, {});
+  CCall reader(function, nullptr, error, {});
   reader.Given("done", reinterpret_cast<const void*>(done));
   WithCall(reader, function, runtime, given,
            [&](BatchingRuntime& target, const auto& call) { start(target, call, CompletionOf<T>(done, user)); });
@@ -175,7 +175,7 @@ rg_status Begin(std::string_view function, rg_batching_runtime* runtime, const G
 template <class F>
 rg_status OnResource(std::string_view function, rg_batching_runtime* runtime, int32_t kind, const char* container,
                      const char* name, rg_error* error, const F& f) noexcept {
-  Call call(function, nullptr, error, {});
+  CCall call(function, nullptr, error, {});
   if (kind < RG_BATCH || kind > RG_UNBATCH_GRAD) {
     call.Note(InvalidArgument(
         function, "no such kind [kind: expected RG_BATCH (0), RG_UNBATCH (1) or RG_UNBATCH_GRAD (2), got ", kind, "]"));
@@ -232,7 +232,7 @@ void rg_resource_limits_init(rg_resource_limits* limits, size_t struct_size) {
 rg_status rg_batching_runtime_create(const rg_context* context, const rg_resource_limits* limits,
                                      rg_batching_runtime** runtime, rg_error* error) {
   constexpr std::string_view kFunction = "rg_batching_runtime_create";
-  Call call(kFunction, nullptr, error, {});
+  CCall call(kFunction, nullptr, error, {});
   if (!call.Given("runtime", runtime)) return call.Report();
   *runtime = nullptr;
   ResourceLimits known;
@@ -270,7 +270,7 @@ void rg_cancellation_destroy(rg_cancellation* cancellation) { delete cancellatio
 
 rg_status rg_unbatch_grad(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call, rg_output* batched_grad,
                           rg_error* error) {
-  Call reader("rg_unbatch_grad", nullptr, error, {batched_grad});
+  CCall reader("rg_unbatch_grad", nullptr, error, {batched_grad});
   WithCall(reader, "rg_unbatch_grad", runtime, call, [&](BatchingRuntime& target, const UnbatchGradCall& made) {
     Result<Tensor> result = target.UnbatchGrad(made);
     reader.Note(result.status());
@@ -281,7 +281,7 @@ rg_status rg_unbatch_grad(rg_batching_runtime* runtime, const rg_unbatch_grad_ca
 
 rg_status rg_unbatch(rg_batching_runtime* runtime, const rg_unbatch_call* call, rg_output* unbatched_tensor,
                      rg_error* error) {
-  Call reader("rg_unbatch", nullptr, error, {unbatched_tensor});
+  CCall reader("rg_unbatch", nullptr, error, {unbatched_tensor});
   WithCall(reader, "rg_unbatch", runtime, call, [&](BatchingRuntime& target, const UnbatchCall& made) {
     Result<Tensor> result = target.Unbatch(made);
     reader.Note(result.status());
@@ -292,7 +292,7 @@ rg_status rg_unbatch(rg_batching_runtime* runtime, const rg_unbatch_call* call, 
 
 rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* call, rg_output* batched_tensors,
                    rg_output* batch_index, rg_output* id, rg_error* error) {
-  Call reader("rg_batch", nullptr, error, {batch_index, id});
+  CCall reader("rg_batch", nullptr, error, {batch_index, id});
   rg_batch_call known{};
   if (reader.Given("batched_tensors", batched_tensors) &&
       ReadStruct("rg_batch", "call", call, &known, sizeof(known)).ok()) {

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <utility>
 
-#include "raggrad/capi/call.h"
+#include "raggrad/capi/c_call.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/raggrad.h"
 
 using namespace raggrad;  // NOLINT: everything here belongs to C
-using raggrad::capi::Call;
+using raggrad::capi::CCall;
 using raggrad::capi::ElementViews;
 using raggrad::capi::Store;
 
@@ -104,7 +104,7 @@ void rg_variant_output_free(const rg_context* context, rg_variant_output* output
 rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg_tensor* rt_nested_splits, int32_t num_splits,
                                       const rg_tensor* rt_dense_values, int32_t batched_input,
                                       rg_variant_output* encoded_ragged, rg_error* error) {
-  Call call("rg_ragged_tensor_to_variant", context, error, {});
+  CCall call("rg_ragged_tensor_to_variant", context, error, {});
   if (call.Given("encoded_ragged", encoded_ragged)) *encoded_ragged = {};
   List<TensorView> storage;
   const auto splits = call.Read("rt_nested_splits", rt_nested_splits, num_splits, storage);
@@ -125,7 +125,7 @@ rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_vari
                                         int64_t input_ragged_rank, int64_t output_ragged_rank, int32_t values_dtype,
                                         int32_t splits_dtype, rg_output* output_nested_splits,
                                         rg_output* output_dense_values, rg_error* error) {
-  Call call("rg_ragged_tensor_from_variant", context, error, {output_dense_values});
+  CCall call("rg_ragged_tensor_from_variant", context, error, {output_dense_values});
   call.ReadOutputs("output_nested_splits", output_nested_splits, output_ragged_rank);
   ElementViews elements(ElementViews::Splits::kRead);
   const VariantArrayView encoded = call.Read("encoded_ragged", encoded_ragged, elements);
@@ -144,7 +144,7 @@ rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_vari
 rg_status rg_ragged_tensor_to_variant_grad(const rg_context* context, const rg_variant_array* encoded_ragged_grad,
                                            const rg_tensor* row_splits, const rg_tensor* dense_values_shape,
                                            int32_t values_dtype, rg_output* dense_values_grad, rg_error* error) {
-  Call call("rg_ragged_tensor_to_variant_grad", context, error, {dense_values_grad});
+  CCall call("rg_ragged_tensor_to_variant_grad", context, error, {dense_values_grad});
   ElementViews elements(ElementViews::Splits::kIgnored);
   const VariantArrayView encoded = call.Read("encoded_ragged_grad", encoded_ragged_grad, elements);
   const TensorView splits = call.Read("row_splits", row_splits);

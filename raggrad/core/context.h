@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "raggrad/core/allocator.h"
+#include "raggrad/core/executor.h"
 #include "raggrad/core/isa.h"
-#include "raggrad/core/parallel.h"
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 
@@ -25,13 +25,13 @@ enum class Accumulation {
 
 struct Context {
   Allocator* allocator = &DefaultAllocator();  // of host memory; for operands on a GPU see cuda/cuda.h
-  Parallel* parallel = nullptr;                // null: DefaultParallel()
+  Executor* executor = nullptr;                // null: DefaultExecutor()
   void* stream = nullptr;                      // a cudaStream_t, for operands on a GPU; null: the default stream
   std::optional<Accumulation> accumulation;    // unset: kSequential on the CPU, kFast on a GPU
   std::optional<Isa> isa;                      // unset: RAGGRAD_ISA, or else the best the machine has
-
-  Parallel& executor() const noexcept { return parallel ? *parallel : DefaultParallel(); }
 };
+
+inline Executor& ExecutorOf(const Context& ctx) noexcept { return ctx.executor ? *ctx.executor : DefaultExecutor(); }
 
 // An output of the given shape, uninitialised. `extra_bytes` more follow the elements (the characters of strings).
 // INVALID_ARGUMENT if the shape has too many elements, RESOURCE_EXHAUSTED if there is no memory.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "raggrad/core/result.h"
 
@@ -16,6 +17,15 @@ enum class Isa {
   kX86V4 = 2,  // x86-64-v4: AVX-512 F, BW, CD, DQ, VL
   kArmV8 = 3,  // armv8-a: NEON
 };
+
+// The levels that this build has. Every machine it runs on has the first.
+#if defined(__x86_64__)
+using IsaLevels = std::integer_sequence<Isa, Isa::kX86V1, Isa::kX86V3, Isa::kX86V4>;
+inline constexpr Isa kBaselineIsa = Isa::kX86V1;
+#else
+using IsaLevels = std::integer_sequence<Isa, Isa::kArmV8>;
+inline constexpr Isa kBaselineIsa = Isa::kArmV8;
+#endif
 
 // "x86-64", "x86-64-v3", "x86-64-v4", "armv8-a"
 std::string_view IsaName(Isa isa) noexcept;

@@ -45,11 +45,11 @@ void InsertionSort(Record* records, int64_t n, const Key& key) noexcept {
 
 // One pass: from `in` to `out` by the digit at `shift`. Counter is wide enough for n.
 template <class Counter, class Record, class Key>
-Status SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, Record* out, Counter* counters,
+Status SortByDigit(Executor& executor, const Chunks& chunks, const Record* in, Record* out, Counter* counters,
                    int shift, int bits, const Key& key) noexcept {
   const uint32_t mask = (uint32_t{1} << bits) - 1;
   const int64_t digits = int64_t{1} << bits;
-  Status counted = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  Status counted = ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     Counter* count = counters + chunk * digits;
     std::fill_n(count, digits, Counter{0});
     for (int64_t i = begin; i < end; ++i) ++count[(key(in[i]) >> shift) & mask];
@@ -61,7 +61,7 @@ Status SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, R
       next = static_cast<Counter>(next + std::exchange(counters[chunk * digits + digit], next));
     }
   }
-  return ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  return ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     Counter* place = counters + chunk * digits;
     for (int64_t i = begin; i < end; ++i) out[place[(key(in[i]) >> shift) & mask]++] = in[i];
   });
@@ -70,14 +70,14 @@ Status SortByDigit(Parallel& parallel, const Chunks& chunks, const Record* in, R
 template <class Counter, class Record, class Key>
 Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t n, int key_bits,
                      const Key& key) noexcept {
-  Parallel& parallel = ctx.executor();
-  const Chunks chunks = SplitEvenly(parallel, n, kGrain);
+  Executor& executor = ExecutorOf(ctx);
+  const Chunks chunks = SplitEvenly(executor, n, kGrain);
   const Digits digits = ChooseDigits(n, key_bits);
   Result<Scratch<Counter>> counters = Scratch<Counter>::Make(ctx, chunks.count << digits.bits);
   if (!counters.ok()) return counters.status();
   for (int pass = 0; pass < digits.count; ++pass) {
     const Status sorted =
-        SortByDigit(parallel, chunks, records, spare, counters->data(), pass * digits.bits, digits.bits, key);
+        SortByDigit(executor, chunks, records, spare, counters->data(), pass * digits.bits, digits.bits, key);
     if (!sorted.ok()) return sorted;
     std::swap(records, spare);
   }

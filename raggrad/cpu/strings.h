@@ -48,10 +48,10 @@ inline bool HasNoData(const String& string) noexcept { return string.data == nul
 
 // INVALID_ARGUMENT for the first string of an operand that has a size but no characters.
 inline Status CheckStrings(std::string_view op, std::string_view argument, std::span<const String> strings,
-                           Parallel& parallel) noexcept {
+                           Executor& executor) noexcept {
   FirstError without_data;
-  const Chunks chunks = SplitEvenly(parallel, static_cast<int64_t>(strings.size()), strings_internal::kGrain);
-  ForEachChunk(parallel, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  const Chunks chunks = SplitEvenly(executor, static_cast<int64_t>(strings.size()), strings_internal::kGrain);
+  ForEachChunk(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
     const auto found = std::find_if(strings.begin() + begin, strings.begin() + end, HasNoData);
     if (found != strings.begin() + end) without_data.Report(found - strings.begin());
   });
@@ -64,15 +64,15 @@ inline Status CheckStrings(std::string_view op, std::string_view argument, std::
 // Output `index`: a copy of the strings.
 inline Result<Tensor> CopyStrings(const Context& ctx, int index, Shape shape,
                                   std::span<const String> strings) noexcept {
-  Parallel& parallel = ctx.executor();
-  const Chunks chunks = SplitEvenly(parallel, static_cast<int64_t>(strings.size()), strings_internal::kGrain,
+  Executor& executor = ExecutorOf(ctx);
+  const Chunks chunks = SplitEvenly(executor, static_cast<int64_t>(strings.size()), strings_internal::kGrain,
                                     strings_internal::kChunksPerWorker);
   const auto part = [&](int64_t begin, int64_t end) {
     return strings.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   };
   auto begins = Scratch<size_t>::Make(ctx, chunks.count);  // of the chunks' characters
   if (!begins.ok()) return begins.status();
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     (*begins)[chunk] = CountCharacters(part(begin, end), 0);
   });
   size_t total = 0;
@@ -83,7 +83,7 @@ inline Result<Tensor> CopyStrings(const Context& ctx, int index, Shape shape,
   auto output = AllocateOutput(ctx, index, DType::kString, std::move(shape), total);
   if (!output.ok()) return output;
   String* const out = output->As<String>();
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     CopyStrings(part(begin, end), out + begin, reinterpret_cast<char*>(out + strings.size()) + (*begins)[chunk]);
   });
   return output;

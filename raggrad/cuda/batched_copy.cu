@@ -165,13 +165,13 @@ __global__ void __launch_bounds__(kThreads) JoinKernel(Pieces all, int64_t total
 Status DoNotFill() noexcept { return Status(Code::kInternal, "pieces do not fill their tensor"); }
 
 // Has `count` pieces described, which must have `values` values in all.
-Status Describe(int64_t count, PieceWriter write, Parallel& parallel, int64_t values, const Staged& staged) noexcept {
+Status Describe(int64_t count, PieceWriter write, Executor& executor, int64_t values, const Staged& staged) noexcept {
   const int64_t runs = Staged::Runs(count);
   const auto describe = [&](int64_t run) {
     const int64_t begin = run * kRun;
     staged.run_begins[run] = write(begin, std::min(begin + kRun, count), staged.pieces + begin);
   };
-  (runs > kRunsOfOneThread ? parallel : SerialParallel()).Run(runs, describe);
+  (runs > kRunsOfOneThread ? executor : SerialExecutor()).Run(runs, describe);
   int64_t end = 0;
   for (int64_t run = 0; run < runs; ++run) {
     const int64_t size = std::exchange(staged.run_begins[run], end);
@@ -186,14 +186,14 @@ struct Output {
   const Shape& shape;
 };
 
-Result<Tensor> JoinMany(const UncapturedCall& call, int64_t count, PieceWriter write, Parallel& parallel,
+Result<Tensor> JoinMany(const UncapturedCall& call, int64_t count, PieceWriter write, Executor& executor,
                         const Output& output) noexcept {
   Result<Staging> staging = Staging::Take(static_cast<size_t>(Staged::Bytes(count)));
   if (!staging.ok()) return staging.status();
   auto* const pieces = static_cast<Piece*>(staging->data());
   const Staged staged{pieces, reinterpret_cast<int64_t*>(pieces + count)};
   const int64_t values = *output.shape.NumElements();
-  if (Status s = Describe(count, write, parallel, values, staged); !s.ok()) return s;
+  if (Status s = Describe(count, write, executor, values, staged); !s.ok()) return s;
 
   Result<Tensor> joined = AllocateOutput(call, output.index, output.dtype, output.shape);
   if (!joined.ok() || joined->bytes() == 0) return joined;
@@ -224,12 +224,12 @@ Result<Tensor> CopyOne(const Call& call, const void* from, const Output& output)
   return copy;
 }
 
-Result<Tensor> Join(int64_t count, PieceWriter write, Parallel& parallel, int index, DType dtype, const Shape& shape,
+Result<Tensor> Join(int64_t count, PieceWriter write, Executor& executor, int index, DType dtype, const Shape& shape,
                     const Context& ctx) noexcept {
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const Output output{index, dtype, shape};
-  if (count > 1) return JoinMany(*call, count, write, parallel, output);
+  if (count > 1) return JoinMany(*call, count, write, executor, output);
   Piece one{};
   if (write(0, count, &one) != shape.NumElements()) return DoNotFill();
   return CopyOne(*call, one.data, output);

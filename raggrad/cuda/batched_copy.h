@@ -42,9 +42,9 @@ struct BatchedCopy {
   static constexpr char kSymbol[] = "raggrad_cuda_batched_copy";
 
   // Output `index` of an operator: `count` pieces, one behind the other, fill a tensor of `shape`. All have been
-  // described when this returns, by tasks of `parallel` if they are many, but need not have been copied. INTERNAL if
+  // described when this returns, by tasks of `executor` if they are many, but need not have been copied. INTERNAL if
   // they cannot be described or do not fill the tensor. Not for strings.
-  Result<Tensor> (*join)(int64_t count, PieceWriter write, Parallel& parallel, int index, DType dtype,
+  Result<Tensor> (*join)(int64_t count, PieceWriter write, Executor& executor, int index, DType dtype,
                          const Shape& shape, const Context& ctx) noexcept;
 };
 
@@ -61,7 +61,7 @@ inline Result<Tensor> JoinListed(const BatchedCopy& kernels, std::span<const Pie
     }
     return begin_of(end) - begin_of(begin);
   };
-  return kernels.join(count, write, SerialParallel(), index, dtype, shape, ctx);
+  return kernels.join(count, write, SerialExecutor(), index, dtype, shape, ctx);
 }
 
 }  // namespace cuda

@@ -5,11 +5,11 @@
 
 namespace raggrad::testing {
 
-Parallel& Pool(int workers) {
+Executor& Pool(int workers) {
   static std::mutex mutex;
-  static auto& pools = *new std::map<int, std::unique_ptr<Parallel>>;
+  static auto& pools = *new std::map<int, std::unique_ptr<Executor>>;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Parallel>& pool = pools[workers];
+  std::unique_ptr<Executor>& pool = pools[workers];
   if (!pool) pool = MakeThreadPool(workers);
   return *pool;
 }

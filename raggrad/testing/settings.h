@@ -8,13 +8,13 @@
 #include <string>
 
 #include "raggrad/core/context.h"
+#include "raggrad/core/executor.h"
 #include "raggrad/core/isa.h"
-#include "raggrad/core/parallel.h"
 
 namespace raggrad::testing {
 
 // A pool of that many workers that lives as long as the process: tests share it.
-Parallel& Pool(int workers);
+Executor& Pool(int workers);
 
 // Under sanitizers a setting takes up to 10 times as long. ThreadSanitizer looks for races: it needs several threads,
 // and one instruction set, since all of them cut the work in the same way. The others look at memory and arithmetic,
@@ -37,7 +37,7 @@ void ForEachSetting(const F& f) {
     for (const Isa isa : IsasToTest()) {
       SCOPED_TRACE(std::to_string(workers) + " threads, " + std::string(IsaName(isa)));
       Context ctx;
-      ctx.parallel = &Pool(workers);
+      ctx.executor = &Pool(workers);
       ctx.isa = isa;
       f(static_cast<const Context&>(ctx));
     }

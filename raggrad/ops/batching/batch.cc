@@ -77,7 +77,7 @@ bool BatchResource::Call(const BatchCall& call, BatchRequest& request, int64_t i
     Process(filled);  // this call is its owner
     if (!status.ok()) Finish<BatchOutput>(std::move(done), std::exchange(status, {}));
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
   return true;
 }
@@ -221,7 +221,7 @@ void BatchResource::Close() noexcept {
       }
     }
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
 }
 
@@ -249,7 +249,7 @@ void BatchResource::Process(Tasks& given) noexcept {
                                                              : WithoutRows(task));
     }
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
 }
 

@@ -62,7 +62,7 @@ Status CheckInputType(std::string_view op, int position, std::string_view name, 
 Status CheckStringData(std::string_view op, std::string_view name, const TensorView& view) noexcept {
   if (view.dtype != DType::kString) return {};
   const auto count = static_cast<size_t>(view.shape.NumElements().value_or(0));
-  return cpu::CheckStrings(op, name, {view.As<String>(), count}, SerialParallel());
+  return cpu::CheckStrings(op, name, {view.As<String>(), count}, SerialExecutor());
 }
 
 Status CheckExpectedType(std::string_view op, DType expected, DType got) noexcept {

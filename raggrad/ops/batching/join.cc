@@ -84,9 +84,9 @@ Result<Tensor> Join(const Context& ctx, int output, std::span<const TensorView> 
   Result<Tensor> joined = AllocateOutput(ctx, output, pieces[0].dtype, std::move(shape));
   if (!joined.ok() || joined->bytes() == 0) return joined;
   // A small copy does not even look at the default pool, which would be started by that.
-  Parallel& parallel = joined->bytes() > kGrainBytes ? ctx.executor() : SerialParallel();
-  const cpu::Chunks chunks = cpu::SplitEvenly(parallel, static_cast<int64_t>(joined->bytes()), kGrainBytes);
-  cpu::ForEachChunk(parallel, chunks, [&](int64_t /*chunk*/, int64_t begin, int64_t end) {
+  Executor& executor = joined->bytes() > kGrainBytes ? ExecutorOf(ctx) : SerialExecutor();
+  const cpu::Chunks chunks = cpu::SplitEvenly(executor, static_cast<int64_t>(joined->bytes()), kGrainBytes);
+  cpu::ForEachChunk(executor, chunks, [&](int64_t /*chunk*/, int64_t begin, int64_t end) {
     CopyBytes(pieces, padding, begin, end, joined->As<char>());
   });
   return joined;

@@ -22,7 +22,7 @@ namespace raggrad::batching {
 struct Environment {
   Context ctx;
   DeadlineTimer timer;
-  Visitors visitors;
+  Cancellers cancellers;
 };
 
 struct Counters {
@@ -207,7 +207,7 @@ bool WaitingResource<Ending>::Arm(Alarm& alarm, const Waiting& waiting, int64_t 
     alarm.token_number = alarm.token->Notify([self, key, ticket] {
       const std::shared_ptr<WaitingResource> resource = Lock(self);
       if (!resource) return;
-      const Visit visit(resource->environment_->visitors);  // until all of the ending is gone
+      const CancelGuard guard(resource->environment_->cancellers);  // until all of the ending is gone
       Ending ending;
       if (resource->TakeWait(key, ticket, resource->Cancelled(), ending)) resource->Conclude(ending);
     });

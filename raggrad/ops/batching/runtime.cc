@@ -18,12 +18,12 @@
 namespace raggrad {
 
 using batching::BatchResource;
+using batching::CancelGuard;
 using batching::Environment;
 using batching::Resource;
 using batching::Turn;
 using batching::UnbatchGradResource;
 using batching::UnbatchResource;
-using batching::Visit;
 
 namespace {
 
@@ -150,7 +150,7 @@ struct BatchingRuntime::State {
     const auto rest = [&] {
       while (!closing.empty()) closing.extract(closing.begin()).mapped()->Close();
     };
-    const Turn turn(environment->visitors, rest);
+    const Turn turn(environment->cancellers, rest);
     rest();
   }
 
@@ -253,10 +253,10 @@ BatchingRuntime::~BatchingRuntime() {
   }
   Environment& environment = *state_->environment;
   state_->RefuseCalls();
-  Turn::FinishOwn(environment.visitors);
+  Turn::FinishOwn(environment.cancellers);
   state_->CloseAll();
   environment.timer.Stop();
-  Visit::AwaitOthers(environment.visitors);
+  CancelGuard::AwaitOthers(environment.cancellers);
 }
 
 void BatchingRuntime::UnbatchGradAsync(const UnbatchGradCall& call, Completion<Tensor> done) noexcept {

@@ -7,23 +7,23 @@ constinit thread_local Turn* innermost = nullptr;
 
 }  // namespace
 
-void Visitors::Enter() noexcept {
+void Cancellers::Enter() noexcept {
   const std::lock_guard lock(mutex_);
   ++inside_;
 }
 
-void Visitors::Leave() noexcept {
+void Cancellers::Leave() noexcept {
   const std::lock_guard lock(mutex_);
   --inside_;
   left_.notify_all();
 }
 
-void Visitors::AwaitOthers(int64_t own) noexcept {
+void Cancellers::AwaitOthers(int64_t own) noexcept {
   std::unique_lock lock(mutex_);
   left_.wait(lock, [&] { return inside_ <= own; });
 }
 
-Turn::Turn(const Visitors& runtime, const void* rest, void (*call)(const void*)) noexcept
+Turn::Turn(const Cancellers& runtime, const void* rest, void (*call)(const void*)) noexcept
     : runtime_(&runtime), rest_(rest), call_(call), outer_(innermost) {
   if (outer_ != nullptr) outer_->inner_ = this;
   innermost = this;
@@ -34,18 +34,18 @@ Turn::~Turn() {
   (inner_ != nullptr ? inner_->outer_ : innermost) = outer_;
 }
 
-void Turn::FinishOwn(const Visitors& runtime) noexcept {
+void Turn::FinishOwn(const Cancellers& runtime) noexcept {
   for (const Turn* turn = innermost; turn != nullptr; turn = turn->outer_) {
     if (turn->runtime_ == &runtime && turn->call_ != nullptr) turn->call_(turn->rest_);
   }
 }
 
-int64_t Turn::CountVisits(const Visitors& runtime) noexcept {
-  int64_t visits = 0;
+int64_t Turn::CountGuards(const Cancellers& runtime) noexcept {
+  int64_t guards = 0;
   for (const Turn* turn = innermost; turn != nullptr; turn = turn->outer_) {
-    if (turn->runtime_ == &runtime && turn->call_ == nullptr) ++visits;
+    if (turn->runtime_ == &runtime && turn->call_ == nullptr) ++guards;
   }
-  return visits;
+  return guards;
 }
 
 }  // namespace raggrad::batching

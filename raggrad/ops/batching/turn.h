@@ -12,11 +12,11 @@
 namespace raggrad::batching {
 
 // The threads that a runtime cannot see otherwise: those that cancel its calls. One per runtime.
-class Visitors {
+class Cancellers {
  public:
   void Enter() noexcept;
   void Leave() noexcept;
-  // Returns when only `own` visits, those that the calling thread is in, are left.
+  // Returns when only `own` guards, those of the calling thread, are left.
   void AwaitOthers(int64_t own) noexcept;
 
  private:
@@ -30,41 +30,43 @@ class Turn {
   // `rest()` runs callbacks until there are none left. Called from one of them it goes on with the next, and then finds
   // nothing left when that one returns. Costs a few nanoseconds.
   template <class Rest>
-  Turn(const Visitors& runtime, const Rest& rest) noexcept
+  Turn(const Cancellers& runtime, const Rest& rest) noexcept
       : Turn(runtime, &rest, [](const void* object) { (*static_cast<const Rest*>(object))(); }) {}
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
   // Does what the turns of this thread in that runtime have left, the latest first.
-  static void FinishOwn(const Visitors& runtime) noexcept;
+  static void FinishOwn(const Cancellers& runtime) noexcept;
 
  protected:
-  Turn(const Visitors& runtime, const void* rest, void (*call)(const void*)) noexcept;
+  Turn(const Cancellers& runtime, const void* rest, void (*call)(const void*)) noexcept;
 
-  static int64_t CountVisits(const Visitors& runtime) noexcept;
+  static int64_t CountGuards(const Cancellers& runtime) noexcept;
 
  private:
-  const Visitors* const runtime_;
+  const Cancellers* const runtime_;
   const void* const rest_;
-  void (*const call_)(const void*);  // null: a visit
+  void (*const call_)(const void*);  // null: a CancelGuard
   Turn* outer_;
   Turn* inner_ = nullptr;  // fibers of one thread may leave in any order
 };
 
 // Of a thread that cancels a call: the destructor waits for it to leave. Whoever makes one keeps the runtime's
 // Environment alive.
-class Visit : Turn {
+class CancelGuard : Turn {
  public:
-  explicit Visit(Visitors& runtime) noexcept : Turn(runtime, nullptr, nullptr), visitors_(runtime) { runtime.Enter(); }
-  ~Visit() { visitors_.Leave(); }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+  explicit CancelGuard(Cancellers& runtime) noexcept : Turn(runtime, nullptr, nullptr), cancellers_(runtime) {
+    runtime.Enter();
+  }
+  ~CancelGuard() { cancellers_.Leave(); }
+  CancelGuard(const CancelGuard&) = delete;
+  CancelGuard& operator=(const CancelGuard&) = delete;
 
-  static void AwaitOthers(Visitors& runtime) noexcept { runtime.AwaitOthers(CountVisits(runtime)); }
+  static void AwaitOthers(Cancellers& runtime) noexcept { runtime.AwaitOthers(CountGuards(runtime)); }
 
  private:
-  Visitors& visitors_;
+  Cancellers& cancellers_;
 };
 
 }  // namespace raggrad::batching

@@ -141,7 +141,7 @@ bool UnbatchResource::Call(UnbatchRequest& request, Completion<Tensor>& done, bo
     }
     if (std::optional<Result<Tensor>> last = std::exchange(mine, std::nullopt)) Deliver(done, request.dtype, *last);
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
   return true;
 }
@@ -274,7 +274,7 @@ void UnbatchResource::Close() noexcept {
       Finish<Tensor>(std::move(next.mapped().done), Closed());
     }
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
 }
 

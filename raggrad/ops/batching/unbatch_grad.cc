@@ -53,7 +53,7 @@ bool UnbatchGradResource::Call(UnbatchGradRequest& request, Completion<Tensor>& 
     Conclude(other);
     Conclude(mine);
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
   return true;
 }
@@ -317,7 +317,7 @@ void UnbatchGradResource::Close() noexcept {
       Finish<Tensor>(std::move(next.mapped().done), Closed());
     }
   };
-  const Turn turn(environment_->visitors, rest);
+  const Turn turn(environment_->cancellers, rest);
   rest();
 }
 

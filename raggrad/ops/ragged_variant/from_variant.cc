@@ -177,7 +177,7 @@ Result<Ragged> RaggedTensorFromVariant(const VariantArrayView& encoded_ragged, i
       Check(encoded_ragged, input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype, ctx.stream);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckDevice(kOp, problem->device, values_dtype); !s.ok()) return s;
-  return WithOp(kOp, [&] { return ragged_variant::cpu::FromVariant(*problem, ctx); });
+  return WithOp(kOp, [&] { return ragged_variant::on_cpu::FromVariant(*problem, ctx); });
 }
 
 }  // namespace raggrad

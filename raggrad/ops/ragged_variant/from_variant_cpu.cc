@@ -11,36 +11,36 @@
 #include "raggrad/ops/ragged_variant/join.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 
-namespace raggrad::ragged_variant::cpu {
+namespace raggrad::ragged_variant::on_cpu {
 namespace {
 
-using raggrad::cpu::Chunks;
-using raggrad::cpu::FirstError;
-using raggrad::cpu::ForEachChunk;
-using raggrad::cpu::SplitEvenly;
+using cpu::Chunks;
+using cpu::FirstError;
+using cpu::ForEachChunk;
+using cpu::SplitEvenly;
 
 // f(i) for every element.
 template <class F>
-void ForEachElement(const FromVariantProblem& problem, Parallel& parallel, const F& f) noexcept {
-  ForEachChunk(parallel, SplitEvenly(parallel, problem.n(), kElementGrain), [&](int64_t, int64_t begin, int64_t end) {
+void ForEachElement(const FromVariantProblem& problem, Executor& executor, const F& f) noexcept {
+  ForEachChunk(executor, SplitEvenly(executor, problem.n(), kElementGrain), [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i);
   });
 }
 
 template <auto kCheck>
-Status CheckAll(const FromVariantProblem& problem, Parallel& parallel) noexcept {
+Status CheckAll(const FromVariantProblem& problem, Executor& executor) noexcept {
   FirstError fault;
-  ForEachElement(problem, parallel, [&](int64_t i) {
+  ForEachElement(problem, executor, [&](int64_t i) {
     if (i < fault.position() && !kCheck(problem, i).ok()) fault.Report(i);
   });
   return fault.found() ? kCheck(problem, fault.position()) : Status();
 }
 
-Status CheckElements(const FromVariantProblem& problem, Parallel& parallel) noexcept {
-  if (Status s = CheckAll<CheckElement>(problem, parallel); !s.ok() || problem.shape.rank() == 0) return s;
-  if (Status s = CheckAll<CheckSplitsHaveAFirst>(problem, parallel); !s.ok()) return s;
-  if (Status s = CheckAll<CheckValuesRank>(problem, parallel); !s.ok()) return s;
-  return CheckAll<CheckValuesShape>(problem, parallel);
+Status CheckElements(const FromVariantProblem& problem, Executor& executor) noexcept {
+  if (Status s = CheckAll<CheckElement>(problem, executor); !s.ok() || problem.shape.rank() == 0) return s;
+  if (Status s = CheckAll<CheckSplitsHaveAFirst>(problem, executor); !s.ok()) return s;
+  if (Status s = CheckAll<CheckValuesRank>(problem, executor); !s.ok()) return s;
+  return CheckAll<CheckValuesShape>(problem, executor);
 }
 
 // Makes the splits of an array of rank 1 or more, I being their type. `sizes` and `offsets` have room for every
@@ -89,7 +89,7 @@ class Splits {
 
   // Rows that are elements.
   Result<Tensor> OfLengths(int64_t level) const noexcept {
-    ForEachElement(problem_, ctx_.executor(), [&](int64_t i) {
+    ForEachElement(problem_, ExecutorOf(ctx_), [&](int64_t i) {
       const RaggedView& element = problem_.element(i);
       sizes_[i] = element.nested_splits.empty() ? element.values.dim(0) : element.nested_splits[0].dim(0) - 1;
     });
@@ -106,7 +106,7 @@ class Splits {
   // checked, as in TensorFlow: the first counts as 0 whatever it is, and sums wrap.
   Result<Tensor> OfElements(int64_t level, size_t own_level) const noexcept {
     const auto own = [&](int64_t i) -> const TensorView& { return problem_.element(i).nested_splits[own_level]; };
-    ForEachElement(problem_, ctx_.executor(), [&](int64_t i) {
+    ForEachElement(problem_, ExecutorOf(ctx_), [&](int64_t i) {
       const int64_t rows = own(i).dim(0) - 1;
       sizes_[i] = rows;
       offsets_[i] = rows == 0 ? 0 : own(i).template As<I>()[rows];
@@ -123,11 +123,11 @@ class Splits {
     I* const out = output->template As<I>();
     out[0] = 0;
 
-    Parallel& parallel = ctx_.executor();
+    Executor& executor = ExecutorOf(ctx_);
     const auto begin_of = [&](int64_t i) { return i < problem_.n() ? sizes_[i] : *rows; };
     const int64_t cost = *rows * static_cast<int64_t>(sizeof(I)) + problem_.n() * kPieceCost;
-    const int64_t chunks = SplitEvenly(parallel, cost, kCopyGrain, kChunksPerWorker).count;
-    ForEachChunk(parallel, Chunks{*rows, std::clamp<int64_t>(*rows, 1, chunks)},
+    const int64_t chunks = SplitEvenly(executor, cost, kCopyGrain, kChunksPerWorker).count;
+    ForEachChunk(executor, Chunks{*rows, std::clamp<int64_t>(*rows, 1, chunks)},
                  [&](int64_t, int64_t begin, int64_t end) {
                    ForEachRun(problem_.n(), begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
                      const I* const from = own(i).template As<I>() + (at - sizes_[i]) + 1;
@@ -165,7 +165,7 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx)
   const Context host = HostContext(ctx, problem.device);
   Result<Scratch<Piece>> pieces = Scratch<Piece>::Make(host, problem.n());
   if (!pieces.ok()) return pieces.status();
-  ForEachElement(problem, host.executor(), [&](int64_t i) {
+  ForEachElement(problem, ExecutorOf(host), [&](int64_t i) {
     const TensorView& values = problem.element(i).values;
     (*pieces)[i] = {values.data, *values.shape.NumElements()};
   });
@@ -221,8 +221,8 @@ Result<Ragged> Stack(const FromVariantProblem& problem, const Context& ctx) noex
 }  // namespace
 
 Result<Ragged> FromVariant(const FromVariantProblem& problem, const Context& ctx) noexcept {
-  if (Status s = CheckElements(problem, ctx.executor()); !s.ok()) return s;
+  if (Status s = CheckElements(problem, ExecutorOf(ctx)); !s.ok()) return s;
   return Visit(IndexTypes{}, problem.splits_dtype, [&]<class I>() -> Result<Ragged> { return Stack<I>(problem, ctx); });
 }
 
-}  // namespace raggrad::ragged_variant::cpu
+}  // namespace raggrad::ragged_variant::on_cpu

@@ -13,18 +13,18 @@
 #include "raggrad/cpu/strings.h"
 #include "raggrad/cuda/loader.h"
 
-namespace raggrad::ragged_variant::cpu {
+namespace raggrad::ragged_variant::on_cpu {
 namespace {
 
-using raggrad::cpu::Chunks;
-using raggrad::cpu::CopyStrings;
-using raggrad::cpu::CountCharacters;
-using raggrad::cpu::FirstError;
-using raggrad::cpu::ForEachChunk;
-using raggrad::cpu::ForEachChunkUntilStopped;
-using raggrad::cpu::HasNoData;
-using raggrad::cpu::SaturatingAdd;
-using raggrad::cpu::SplitEvenly;
+using cpu::Chunks;
+using cpu::CopyStrings;
+using cpu::CountCharacters;
+using cpu::FirstError;
+using cpu::ForEachChunk;
+using cpu::ForEachChunkUntilStopped;
+using cpu::HasNoData;
+using cpu::SaturatingAdd;
+using cpu::SplitEvenly;
 
 // Calls copy(at, values, count) for every run of places [at, at + count) of the output, within [begin, end), whose
 // values lie together: at `values`, or nowhere (null) if they are missing. `size`: bytes per value.
@@ -46,9 +46,9 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
   const int64_t total = joined.total();
   const size_t size = DTypeSize(joined.dtype);
   std::byte* const out = output->As<std::byte>();
-  Parallel& parallel = ctx.executor();
+  Executor& executor = ExecutorOf(ctx);
   const int64_t cost = total * static_cast<int64_t>(size) + static_cast<int64_t>(joined.pieces.size()) * kPieceCost;
-  const int64_t chunks = SplitEvenly(parallel, cost, kCopyGrain, kChunksPerWorker).count;
+  const int64_t chunks = SplitEvenly(executor, cost, kCopyGrain, kChunksPerWorker).count;
   const auto join = [&](int64_t, int64_t begin, int64_t end) {
     ForEachPiece(joined, size, begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
       std::byte* const to = out + static_cast<size_t>(at) * size;
@@ -56,7 +56,7 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
       values ? std::memcpy(to, values, bytes) : std::memset(to, 0, bytes);
     });
   };
-  Status copied = ForEachChunkUntilStopped(parallel, Chunks{total, std::min(chunks, total)}, join);
+  Status copied = ForEachChunkUntilStopped(executor, Chunks{total, std::min(chunks, total)}, join);
   if (!copied.ok()) return copied;
   return output;
 }
@@ -67,13 +67,13 @@ struct Characters {
   size_t total = 0;
 };
 
-Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, Parallel& parallel,
+Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, Executor& executor,
                                    const Context& ctx) noexcept {
   Result<Scratch<size_t>> begins = Scratch<size_t>::Make(ctx, chunks.count);
   if (!begins.ok()) return begins.status();
   Characters characters{*std::move(begins), 0};
   FirstError without_data;
-  ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     size_t sum = 0;
     ForEachPiece(joined, sizeof(String), begin, end, [&](int64_t at, const std::byte* values, int64_t count) {
       if (values == nullptr) return;
@@ -100,11 +100,11 @@ Result<Characters> CountCharacters(const Joined& joined, const Chunks& chunks, P
 Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
   const int64_t total = joined.total();
   if (total == 0) return AllocateOutput(ctx, joined.output, joined.dtype, joined.shape);
-  Parallel& parallel = ctx.executor();
-  const auto if_worth_it = [&](size_t cost, int64_t grain) -> Parallel& {
-    return cost >= static_cast<size_t>(grain) ? parallel : SerialParallel();
+  Executor& executor = ExecutorOf(ctx);
+  const auto if_worth_it = [&](size_t cost, int64_t grain) -> Executor& {
+    return cost >= static_cast<size_t>(grain) ? executor : SerialExecutor();
   };
-  const Chunks chunks{total, std::min<int64_t>(total, parallel.num_workers() * kChunksPerWorker)};
+  const Chunks chunks{total, std::min<int64_t>(total, executor.num_workers() * kChunksPerWorker)};
   const size_t looks = static_cast<size_t>(total) + joined.pieces.size();
   const Result<Characters> characters =
       CountCharacters(joined, chunks, if_worth_it(looks, kCopyGrain / kPieceCost), ctx);
@@ -129,15 +129,15 @@ Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
 
 template <class I>
 Status CheckNumbers(std::string_view op, std::string_view argument, std::span<const I> splits,
-                    std::optional<int64_t> last, Parallel& parallel) noexcept {
+                    std::optional<int64_t> last, Executor& executor) noexcept {
   constexpr std::string_view kInvalid = "Invalid ragged splits: ";
   if (splits[0] != 0) {
     return InvalidArgument(op, kInvalid, "first element of ragged splits  must be 0 but is ", splits[0], " [", argument,
                            "[0]: expected 0, got ", splits[0], "]");
   }
   FirstError decreasing;
-  const Chunks steps = SplitEvenly(parallel, static_cast<int64_t>(splits.size()) - 1, kCheckGrain);
-  ForEachChunk(parallel, steps, [&](int64_t, int64_t begin, int64_t end) {
+  const Chunks steps = SplitEvenly(executor, static_cast<int64_t>(splits.size()) - 1, kCheckGrain);
+  ForEachChunk(executor, steps, [&](int64_t, int64_t begin, int64_t end) {
     const I* const stop = splits.data() + end + 1;
     const I* const found = std::adjacent_find(splits.data() + begin, stop, std::greater<I>{});
     if (found != stop) decreasing.Report(found + 1 - splits.data());
@@ -161,19 +161,18 @@ Status CheckNumbers(std::string_view op, std::string_view argument, std::span<co
 }  // namespace
 
 Status CheckSplits(std::string_view op, std::string_view argument, const TensorView& splits,
-                   std::optional<int64_t> last, Parallel& parallel) noexcept {
+                   std::optional<int64_t> last, Executor& executor) noexcept {
   return Visit(IndexTypes{}, splits.dtype, [&]<class I>() -> Status {
     const std::span numbers(splits.As<I>(), static_cast<size_t>(splits.dim(0)));
-    return CheckNumbers(op, argument, numbers, last, parallel);
+    return CheckNumbers(op, argument, numbers, last, executor);
   });
 }
 
 Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept {
   if (joined.device == Device::kCuda) {
-    return ::raggrad::cuda::WithKernels<::raggrad::cuda::BatchedCopy>(
-        joined.op, [&](const ::raggrad::cuda::BatchedCopy& kernels) {
-          return ::raggrad::cuda::JoinListed(kernels, joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
-        });
+    return cuda::WithKernels<cuda::BatchedCopy>(joined.op, [&](const cuda::BatchedCopy& kernels) {
+      return cuda::JoinListed(kernels, joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
+    });
   }
   return joined.dtype == DType::kString ? JoinStrings(joined, ctx) : JoinNumbers(joined, ctx);
 }
@@ -184,4 +183,4 @@ Result<Tensor> Copy(std::string_view op, std::string_view argument, int output, 
   return Join({op, argument, output, {&whole, 1}, view.dtype, view.shape, view.device}, ctx);
 }
 
-}  // namespace raggrad::ragged_variant::cpu
+}  // namespace raggrad::ragged_variant::on_cpu

@@ -13,7 +13,7 @@
 #include "raggrad/core/ragged.h"
 #include "raggrad/cuda/batched_copy.h"
 
-namespace raggrad::ragged_variant::cpu {
+namespace raggrad::ragged_variant::on_cpu {
 
 inline constexpr int64_t kCheckGrain = 16384;     // splits: some 10 us of looking at them
 inline constexpr int64_t kElementGrain = 2048;    // elements: the same
@@ -24,7 +24,7 @@ inline constexpr int64_t kChunksPerWorker = 4;
 // The numbers of a vector of splits that is not empty: the first is 0, none is smaller than the one before it, and the
 // last is `last`, if that is given.
 Status CheckSplits(std::string_view op, std::string_view argument, const TensorView& splits,
-                   std::optional<int64_t> last, Parallel& parallel) noexcept;
+                   std::optional<int64_t> last, Executor& executor) noexcept;
 
 // Cuts the places [begin, end) where pieces meet: f(i, at, count) for each run [at, at + count) that lies in piece i.
 // Piece i has the places from begin_of(i) to begin_of(i + 1), ascending.
@@ -82,4 +82,4 @@ Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept;
 Result<Tensor> Copy(std::string_view op, std::string_view argument, int output, const TensorView& view,
                     const Context& ctx) noexcept;
 
-}  // namespace raggrad::ragged_variant::cpu
+}  // namespace raggrad::ragged_variant::on_cpu

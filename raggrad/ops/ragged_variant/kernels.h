@@ -94,10 +94,10 @@ std::string_view MessageName(DType dtype) noexcept;
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept;
 
 // The same code for all devices: what differs is the copy of the values (join.h).
-namespace cpu {
+namespace on_cpu {
 Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;
 Result<Ragged> FromVariant(const FromVariantProblem& problem, const Context& ctx) noexcept;
-}  // namespace cpu
+}  // namespace on_cpu
 
 }  // namespace raggrad::ragged_variant

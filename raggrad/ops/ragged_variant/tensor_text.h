@@ -50,7 +50,7 @@ std::string_view Digits(T value, std::span<char> room) noexcept {
 template <class T>
 void AppendNumber(std::string& text, const T& value) {
   char room[40];
-  text.append(raggrad::cpu::InFloatEnvironment([&] { return Digits(value, room); }));
+  text.append(cpu::InFloatEnvironment([&] { return Digits(value, room); }));
 }
 
 template <class T>
@@ -58,7 +58,7 @@ void AppendElement(std::string& text, const T& element) {
   if constexpr (std::is_same_v<T, String>) {
     if (element.data != nullptr) text.append(element.data, element.size);
   } else if constexpr (kIsShortFloat<T>) {
-    AppendNumber(text, raggrad::cpu::BaselineConvert::Widen(element));
+    AppendNumber(text, cpu::BaselineConvert::Widen(element));
   } else if constexpr (std::is_floating_point_v<T>) {
     AppendNumber(text, element);
   } else if constexpr (std::is_integral_v<T>) {

@@ -144,28 +144,27 @@ bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values
 // summed.
 template <class E, class Sum>
 Result<bool> SeparateAscending(const Problem& p, const Context& ctx, E* d_values, E* others, Sum* sum) noexcept {
-  Parallel& parallel = ctx.executor();
-  const ::raggrad::cpu::Chunks chunks = ::raggrad::cpu::SplitEvenly(parallel, p.n(), kEntryGrain, kChunksPerWorker);
-  auto relay = ::raggrad::cpu::Relay::Make(ctx, chunks.count);
+  Executor& executor = ExecutorOf(ctx);
+  const cpu::Chunks chunks = cpu::SplitEvenly(executor, p.n(), kEntryGrain, kChunksPerWorker);
+  auto relay = cpu::Relay::Make(ctx, chunks.count);
   if (!relay.ok()) return relay.status();
   std::atomic<bool> ascending = true;
-  const Status walked =
-      ::raggrad::cpu::ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-        using ::raggrad::cpu::Relay;
-        const int64_t on_the_way = FewOthers(p, begin, end) ? (end - begin) / 2 : 0;
-        std::optional<Relay::Turn> turn;
-        const auto ready = [&] { return OthersBefore(p, chunks.begin(turn->CountReady())); };
-        if (sum != nullptr && on_the_way > 0) turn.emplace(*relay);
-        if (turn && *turn) sum->Allow(ready());
-        if (!SeparateAscending(p, begin, end, d_values, others, turn && *turn ? sum : nullptr)) {
-          ascending.store(false, std::memory_order_relaxed);
-          return;
-        }
-        relay->Ready(chunk);
-        if (sum == nullptr) return;
-        if (!turn) turn.emplace(*relay);
-        if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk takes as many
-      });
+  const Status walked = cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+    using cpu::Relay;
+    const int64_t on_the_way = FewOthers(p, begin, end) ? (end - begin) / 2 : 0;
+    std::optional<Relay::Turn> turn;
+    const auto ready = [&] { return OthersBefore(p, chunks.begin(turn->CountReady())); };
+    if (sum != nullptr && on_the_way > 0) turn.emplace(*relay);
+    if (turn && *turn) sum->Allow(ready());
+    if (!SeparateAscending(p, begin, end, d_values, others, turn && *turn ? sum : nullptr)) {
+      ascending.store(false, std::memory_order_relaxed);
+      return;
+    }
+    relay->Ready(chunk);
+    if (sum == nullptr) return;
+    if (!turn) turn.emplace(*relay);
+    if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk takes as many
+  });
   if (!walked.ok()) return walked;
   if (ascending && sum != nullptr) sum->AddUpTo(p.n_full() - p.n());
   return ascending.load();

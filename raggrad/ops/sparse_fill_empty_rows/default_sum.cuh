@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "raggrad/cuda/arithmetic.cuh"
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
-#include "raggrad/cuda/numbers.cuh"
 
-namespace raggrad::sparse_fill_empty_rows::cuda {
+namespace raggrad::sparse_fill_empty_rows::on_cuda {
 
-using ::raggrad::cuda::Call;
-using ::raggrad::cuda::kAllLanes;
-using ::raggrad::cuda::kWarp;
+using cuda::Call;
+using cuda::kAllLanes;
+using cuda::kWarp;
 
 // Of grad_values: bit p % 32 of word p / 32 is set if the map names place p. The words of a whole number of tiles.
 inline constexpr int64_t kTile = 4096;
@@ -28,7 +28,7 @@ __device__ Sum<T> ToSum(T value) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<uint64_t>(value);
   } else {
-    return ::raggrad::cuda::Widen(value);
+    return cuda::Widen(value);
   }
 }
 template <class T>
@@ -36,12 +36,12 @@ __device__ T FromSum(Sum<T> sum) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(sum);
   } else {
-    return ::raggrad::cuda::Narrow<T>(sum);
+    return cuda::Narrow<T>(sum);
   }
 }
 template <class A>
 __device__ A Plus(A a, A b) {
-  return ::raggrad::cuda::Add(a, b);
+  return cuda::Add(a, b);
 }
 template <class F>
 __device__ std::complex<F> Plus(std::complex<F> a, std::complex<F> b) {
@@ -67,7 +67,7 @@ inline constexpr int kTileThreads = 256;
 template <class T>
 __global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, Sum<T>* tile_sums) {
   constexpr unsigned kRounds = kTile / kTileThreads;
-  const unsigned lane = ::raggrad::cuda::Lane();
+  const unsigned lane = cuda::Lane();
   const int64_t first_word = blockIdx.x * kTileWords + threadIdx.x / kWarp * kRounds;
   const uint32_t words = lane < kRounds ? named[first_word + lane] : 0;
   T values[kRounds];
@@ -102,7 +102,7 @@ template <class T>
 __global__ void SumInOrder(const T* grad, int64_t n_full, const uint32_t* named, T* result) {
   alignas(16) __shared__ char memory[2][kOrderThreads * sizeof(T)];
   __shared__ unsigned counts[2];
-  const unsigned lane = ::raggrad::cuda::Lane();
+  const unsigned lane = cuda::Lane();
   const unsigned warp = threadIdx.x / kWarp;
   const int64_t steps = (n_full + kOrderThreads - 1) / kOrderThreads;
   Sum<T> sum{};
@@ -138,7 +138,7 @@ Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_
       return call.Launch(SumInOrder<T>, 1, kOrderThreads, grad, n_full, named, result);
     }
   }
-  const unsigned tiles = ::raggrad::cuda::Blocks(n_full, kTile);
+  const unsigned tiles = cuda::Blocks(n_full, kTile);
   auto tile_sums = Scratch<Sum<T>>::Make(call.ctx, tiles);
   if (!tile_sums.ok()) return tile_sums.status();
   if (Status s = call.Launch(SumTiles<T>, tiles, kTileThreads, grad, n_full, named, tile_sums->data()); !s.ok()) {
@@ -147,4 +147,4 @@ Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_
   return call.Launch(SumTileSums<T>, 1, kLastThreads, tile_sums->data(), tiles, result);
 }
 
-}  // namespace raggrad::sparse_fill_empty_rows::cuda
+}  // namespace raggrad::sparse_fill_empty_rows::on_cuda

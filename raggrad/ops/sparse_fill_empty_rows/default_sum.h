@@ -19,7 +19,7 @@ inline constexpr int64_t kFastBlock = 4096;  // values that kFast sums left to r
 template <class T>
 auto Widen(T value) noexcept {
   if constexpr (kIsShortFloat<T>) {
-    return ::raggrad::cpu::BaselineConvert::Widen(value);
+    return cpu::BaselineConvert::Widen(value);
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<uint64_t>(value);
   } else {
@@ -29,9 +29,9 @@ auto Widen(T value) noexcept {
 template <class T>
 T Narrow(decltype(Widen(T{})) value) noexcept {
   if constexpr (std::is_same_v<T, Half>) {
-    return ::raggrad::cpu::BaselineConvert::NarrowToHalf(value);
+    return cpu::BaselineConvert::NarrowToHalf(value);
   } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return ::raggrad::cpu::BaselineConvert::NarrowToBFloat16(value);
+    return cpu::BaselineConvert::NarrowToBFloat16(value);
   } else {
     return static_cast<T>(value);
   }
@@ -78,16 +78,15 @@ Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) 
   if (!sums.ok()) return sums.status();
   Sum* const block_sums = sums->data();
   block_sums[0] = Sum{};  // the answer when there are no blocks
-  Parallel& parallel = ctx.executor();
-  ::raggrad::cpu::ForEachChunk(parallel, ::raggrad::cpu::SplitEvenly(parallel, blocks, 4),
-                               [=](int64_t, int64_t begin, int64_t end) {
-                                 for (int64_t block = begin; block < end; ++block) {
-                                   Sum sum{};
-                                   const int64_t block_end = std::min((block + 1) * kFastBlock, count);
-                                   for (int64_t k = block * kFastBlock; k < block_end; ++k) sum += Widen(values[k]);
-                                   block_sums[block] = sum;
-                                 }
-                               });
+  Executor& executor = ExecutorOf(ctx);
+  cpu::ForEachChunk(executor, cpu::SplitEvenly(executor, blocks, 4), [=](int64_t, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      Sum sum{};
+      const int64_t block_end = std::min((block + 1) * kFastBlock, count);
+      for (int64_t k = block * kFastBlock; k < block_end; ++k) sum += Widen(values[k]);
+      block_sums[block] = sum;
+    }
+  });
   for (; blocks > 1; blocks = (blocks + 1) / 2) {
     for (int64_t k = 0; k < blocks / 2; ++k) block_sums[k] = block_sums[2 * k] + block_sums[2 * k + 1];
     if (blocks % 2 == 1) block_sums[blocks / 2] = block_sums[blocks - 1];

@@ -87,9 +87,9 @@ Result<ForwardProblem> CheckRagged(const Operands& o) noexcept {
 
 Result<SparseFillEmptyRowsOutput> Forward(const Result<ForwardProblem>& problem, const Context& ctx) noexcept {
   if (!problem.ok()) return problem.status();
-  return ::raggrad::cuda::RunOnDevice<cuda::Kernels>(
-      problem->op, problem->values.device, [&] { return cpu::Forward(*problem, ctx); },
-      [&](const cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem->op, problem->values.device, [&] { return on_cpu::Forward(*problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace

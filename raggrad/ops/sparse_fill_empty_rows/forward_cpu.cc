@@ -19,15 +19,15 @@
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 #include "raggrad/ops/sparse_fill_empty_rows/row_order.h"
 
-namespace raggrad::sparse_fill_empty_rows::cpu {
+namespace raggrad::sparse_fill_empty_rows::on_cpu {
 namespace {
 
-using ::raggrad::cpu::CheckStrings;
-using ::raggrad::cpu::Chunks;
-using ::raggrad::cpu::CopyStrings;
-using ::raggrad::cpu::FirstError;
-using ::raggrad::cpu::ForEachChunk;
-using ::raggrad::cpu::SplitEvenly;
+using cpu::CheckStrings;
+using cpu::Chunks;
+using cpu::CopyStrings;
+using cpu::FirstError;
+using cpu::ForEachChunk;
+using cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 8192;  // steps that pay for a thread: some 20 us of work
 constexpr int64_t kPiecesPerWorker = 4;
@@ -61,7 +61,7 @@ class Pieces {
   template <class Order>
   static Result<Pieces> Make(const ForwardProblem& problem, const Order& order, const Context& ctx) noexcept {
     const int64_t n = problem.n();
-    const Chunks steps = SplitEvenly(ctx.executor(), n + problem.rows, kGrain, kPiecesPerWorker);
+    const Chunks steps = SplitEvenly(ExecutorOf(ctx), n + problem.rows, kGrain, kPiecesPerWorker);
     auto pieces = Scratch<Piece>::Make(ctx, steps.count + 1);
     if (!pieces.ok()) return pieces.status();
     (*pieces)[0] = {0, 0, 0};
@@ -79,8 +79,8 @@ class Pieces {
 
   // body(p, begin, end) for each piece
   template <class F>
-  void ForEach(Parallel& parallel, const F& body) const noexcept {
-    ForEachChunk(parallel, Chunks{count_, count_},
+  void ForEach(Executor& executor, const F& body) const noexcept {
+    ForEachChunk(executor, Chunks{count_, count_},
                  [&](int64_t p, int64_t, int64_t) { body(p, pieces_[p], pieces_[p + 1]); });
   }
 
@@ -101,10 +101,10 @@ class Pieces {
 // Checks all rows and counts those that occur. False if they do not come in ascending order: then neither the pieces
 // nor what was counted are of use.
 template <class Order>
-Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces& pieces, Parallel& parallel) noexcept {
+Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces& pieces, Executor& executor) noexcept {
   FirstError out_of_range;
   std::atomic<bool> sorted = true;
-  pieces.ForEach(parallel, [&](int64_t p, const Piece& begin, const Piece& end) {
+  pieces.ForEach(executor, [&](int64_t p, const Piece& begin, const Piece& end) {
     int64_t previous = begin.entry == 0 ? -1 : order.Row(begin.entry - 1);
     int64_t named = 0;
     bool ascending = true;
@@ -237,7 +237,7 @@ Result<SparseFillEmptyRowsOutput> Write(const ForwardProblem& problem, const Ord
   const auto write_with = [&](PlaceValuesFunction place_values, void* output_values) {
     const Destination out{output_indices->As<int64_t>(), output_values, early.empty_row_indicator.As<bool>(),
                           early.reverse_index_map.As<int64_t>()};
-    pieces.ForEach(ctx.executor(), [&](int64_t, const Piece& begin, const Piece& end) {
+    pieces.ForEach(ExecutorOf(ctx), [&](int64_t, const Piece& begin, const Piece& end) {
       WritePiece(problem, order, begin, end, place_values, out);
     });
   };
@@ -265,17 +265,17 @@ Result<SparseFillEmptyRowsOutput> SortAndWrite(const ForwardProblem& problem, Ea
   if (!order.ok()) return order.status();
   auto pieces = Pieces::Make(problem, *order, ctx);
   if (!pieces.ok()) return pieces.status();
-  if (const Result<bool> sorted = CountRows(problem, *order, *pieces, ctx.executor()); !sorted.ok()) {
+  if (const Result<bool> sorted = CountRows(problem, *order, *pieces, ExecutorOf(ctx)); !sorted.ok()) {
     return sorted.status();
   }
   return Write(problem, *order, *pieces, std::move(early), ctx);
 }
 
-Status CheckValues(const ForwardProblem& problem, Parallel& parallel) noexcept {
+Status CheckValues(const ForwardProblem& problem, Executor& executor) noexcept {
   if (problem.values.dtype != DType::kString) return {};
   const std::span values(problem.values.As<String>(), static_cast<size_t>(problem.n()));
-  if (Status s = CheckStrings(problem.op, "values", values, parallel); !s.ok()) return s;
-  return CheckStrings(problem.op, "default_value", {static_cast<const String*>(problem.default_value), 1}, parallel);
+  if (Status s = CheckStrings(problem.op, "values", values, executor); !s.ok()) return s;
+  return CheckStrings(problem.op, "default_value", {static_cast<const String*>(problem.default_value), 1}, executor);
 }
 
 }  // namespace
@@ -286,12 +286,12 @@ Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const C
   if (!indicator.ok()) return indicator.status();
   auto map = AllocateOutput(ctx, 3, DType::kInt64, Shape{problem.n()});
   if (!map.ok()) return map.status();
-  if (Status s = CheckValues(problem, ctx.executor()); !s.ok()) return s;
+  if (Status s = CheckValues(problem, ExecutorOf(ctx)); !s.ok()) return s;
 
   const InputOrder input(problem);
   auto pieces = Pieces::Make(problem, input, ctx);
   if (!pieces.ok()) return pieces.status();
-  const Result<bool> sorted = CountRows(problem, input, *pieces, ctx.executor());
+  const Result<bool> sorted = CountRows(problem, input, *pieces, ExecutorOf(ctx));
   if (!sorted.ok()) return sorted.status();
   EarlyOutputs early{*std::move(indicator), *std::move(map)};
   if (*sorted) return Write(problem, input, *pieces, std::move(early), ctx);
@@ -300,4 +300,4 @@ Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const C
   return SortAndWrite<uint64_t>(problem, std::move(early), ctx);
 }
 
-}  // namespace raggrad::sparse_fill_empty_rows::cpu
+}  // namespace raggrad::sparse_fill_empty_rows::on_cpu

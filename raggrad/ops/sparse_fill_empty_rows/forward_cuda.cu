@@ -10,15 +10,15 @@
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
-namespace raggrad::sparse_fill_empty_rows::cuda {
+namespace raggrad::sparse_fill_empty_rows::on_cuda {
 namespace {
 
-using ::raggrad::cuda::AllocateOutput;
-using ::raggrad::cuda::Bits;
-using ::raggrad::cuda::Blocks;
-using ::raggrad::cuda::Call;
-using ::raggrad::cuda::GlobalThread;
-using ::raggrad::cuda::UncapturedCall;
+using cuda::AllocateOutput;
+using cuda::Bits;
+using cuda::Blocks;
+using cuda::Call;
+using cuda::GlobalThread;
+using cuda::UncapturedCall;
 
 constexpr int kThreads = 256;
 
@@ -29,7 +29,7 @@ __global__ void CheckRows(const int64_t* indices, int64_t d, int64_t n, uint64_t
   if (i >= n) return;
   const int64_t row = indices[i * d];
   if (static_cast<uint64_t>(row) >= rows) {
-    ::raggrad::cuda::AtomicMin(first_bad, i);
+    cuda::AtomicMin(first_bad, i);
     return;
   }
   const int64_t previous = i == 0 ? -1 : indices[(i - 1) * d];
@@ -189,7 +189,7 @@ Result<RowsSeen> LookAtRows(const UncapturedCall& call, const ForwardProblem& pr
 }  // namespace
 
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  if (problem.values.dtype == DType::kString) return ::raggrad::cuda::NoStrings(problem.op, "values");
+  if (problem.values.dtype == DType::kString) return cuda::NoStrings(problem.op, "values");
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   auto empty_row_indicator = AllocateOutput(*call, 2, DType::kBool, Shape{problem.rows});
@@ -217,4 +217,4 @@ Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const C
                                    *std::move(empty_row_indicator), *std::move(reverse_index_map)};
 }
 
-}  // namespace raggrad::sparse_fill_empty_rows::cuda
+}  // namespace raggrad::sparse_fill_empty_rows::on_cuda

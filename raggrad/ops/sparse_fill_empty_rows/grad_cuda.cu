@@ -4,13 +4,13 @@
 #include "raggrad/ops/sparse_fill_empty_rows/default_sum.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
-namespace raggrad::sparse_fill_empty_rows::cuda {
+namespace raggrad::sparse_fill_empty_rows::on_cuda {
 namespace {
 
-using ::raggrad::cuda::AllocateOutput;
-using ::raggrad::cuda::Bits;
-using ::raggrad::cuda::Blocks;
-using ::raggrad::cuda::UncapturedCall;
+using cuda::AllocateOutput;
+using cuda::Bits;
+using cuda::Blocks;
+using cuda::UncapturedCall;
 
 constexpr int kThreads = 256;
 constexpr int kPerThread = 4;  // entries whose loads are on their way at the same time
@@ -19,7 +19,7 @@ constexpr uint64_t kNowhere = ~uint64_t{0};
 // Sets the bit of each lane's place, unless that is kNowhere. Lanes side by side whose bits are in one word, as they
 // are if the map ascends, share an atomic operation: the first of them has it.
 __device__ void Mark(uint32_t* named, uint64_t place) {
-  const unsigned lane = ::raggrad::cuda::Lane();
+  const unsigned lane = cuda::Lane();
   const uint64_t word = place / kWarp;
   uint32_t bits = place == kNowhere ? 0 : 1U << place % kWarp;
   const bool first = __shfl_up_sync(kAllLanes, word, 1) != word || lane == 0;
@@ -68,7 +68,7 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
 #pragma unroll
   for (int k = 0; k < kPerThread; ++k) {
     if (places[k] < n_full) continue;
-    if (const int64_t i = first + k * kThreads; i < n) ::raggrad::cuda::AtomicMin(first_bad, i);
+    if (const int64_t i = first + k * kThreads; i < n) cuda::AtomicMin(first_bad, i);
     places[k] = kNowhere;
   }
 #pragma unroll
@@ -125,4 +125,4 @@ Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx)
 
 extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_fill_empty_rows = {&Grad, &Forward};
 
-}  // namespace raggrad::sparse_fill_empty_rows::cuda
+}  // namespace raggrad::sparse_fill_empty_rows::on_cuda

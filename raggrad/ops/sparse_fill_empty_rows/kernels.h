@@ -45,12 +45,12 @@ struct ForwardProblem {
 // The error when entry `position` is in `row`, which is none.
 Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept;
 
-namespace cpu {
+namespace on_cpu {
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
-}  // namespace cpu
+}  // namespace on_cpu
 
-namespace cuda {
+namespace on_cuda {
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
@@ -61,6 +61,6 @@ struct Kernels {
   decltype(&Grad) grad;
   decltype(&Forward) forward;
 };
-}  // namespace cuda
+}  // namespace on_cuda
 
 }  // namespace raggrad::sparse_fill_empty_rows

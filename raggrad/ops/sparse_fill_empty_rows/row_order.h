@@ -9,7 +9,7 @@
 #include "raggrad/cpu/radix_sort.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
-namespace raggrad::sparse_fill_empty_rows::cpu {
+namespace raggrad::sparse_fill_empty_rows::on_cpu {
 
 // An order says which entry comes k-th, and its row.
 class InputOrder {
@@ -34,13 +34,12 @@ class SortedOrder {
     if (!records.ok()) return records.status();
     Record* const packed = records->data();
     const InputOrder input(problem);
-    Parallel& parallel = ctx.executor();
-    ForEachChunk(parallel, raggrad::cpu::SplitEvenly(parallel, n, kPackGrain),
-                 [&](int64_t, int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     packed[i] = {static_cast<Number>(input.Row(i)), static_cast<Number>(i)};
-                   }
-                 });
+    Executor& executor = ExecutorOf(ctx);
+    ForEachChunk(executor, cpu::SplitEvenly(executor, n, kPackGrain), [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        packed[i] = {static_cast<Number>(input.Row(i)), static_cast<Number>(i)};
+      }
+    });
     const Result<Record*> sorted = Sort(ctx, packed, packed + n, n, static_cast<uint64_t>(problem.rows - 1));
     if (!sorted.ok()) return sorted.status();
     return SortedOrder(*std::move(records), *sorted);
@@ -60,7 +59,7 @@ class SortedOrder {
 
   // The sort takes 32 bits at a time and is stable: low bits first.
   static Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t n, uint64_t last) noexcept {
-    using raggrad::cpu::RadixSort;
+    using cpu::RadixSort;
     const auto low = [](const Record& record) { return static_cast<uint32_t>(record.row); };
     const int bits = static_cast<int>(std::bit_width(last));
     Result<Record*> sorted = RadixSort(ctx, records, spare, n, std::min(bits, 32), low);
@@ -73,4 +72,4 @@ class SortedOrder {
   const Record* sorted_;
 };
 
-}  // namespace raggrad::sparse_fill_empty_rows::cpu
+}  // namespace raggrad::sparse_fill_empty_rows::on_cpu

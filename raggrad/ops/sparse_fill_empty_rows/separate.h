@@ -67,13 +67,13 @@ void Prefetch(const E* values, int64_t place) noexcept {
 
 // d_values[i] = grad_values[map[i]], and the place is marked.
 template <class E>
-Status GatherAndMark(const Problem& p, Parallel& parallel, const ::raggrad::cpu::Chunks& chunks, E* d_values,
+Status GatherAndMark(const Problem& p, Executor& executor, const cpu::Chunks& chunks, E* d_values,
                      NamedPlaces& named) noexcept {
   const int64_t* const map = p.reverse_index_map.data();
   const E* const grad = p.grad_values.As<E>();
   const auto places = static_cast<uint64_t>(p.n_full());
-  ::raggrad::cpu::FirstError error;
-  ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  cpu::FirstError error;
+  cpu::ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     uint64_t* const set = named.set(chunk);
     std::fill_n(set, named.words(), uint64_t{0});
     for (int64_t i = begin; i < end; ++i) {
@@ -94,10 +94,9 @@ Status GatherAndMark(const Problem& p, Parallel& parallel, const ::raggrad::cpu:
 // Copies the values of unmarked places, in two passes: count per chunk, then write.
 template <class E, class Sum>
 Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const Context& ctx, Sum* sum) noexcept {
-  Parallel& parallel = ctx.executor();
-  const ::raggrad::cpu::Chunks chunks =
-      ::raggrad::cpu::SplitEvenly(parallel, named.words(), kEntryGrain / 64, kChunksPerWorker);
-  auto relay = ::raggrad::cpu::Relay::Make(ctx, chunks.count);
+  Executor& executor = ExecutorOf(ctx);
+  const cpu::Chunks chunks = cpu::SplitEvenly(executor, named.words(), kEntryGrain / 64, kChunksPerWorker);
+  auto relay = cpu::Relay::Make(ctx, chunks.count);
   if (!relay.ok()) return relay.status();
   auto starts = Scratch<int64_t>::Make(ctx, chunks.count + 1);
   if (!starts.ok()) return starts.status();
@@ -105,7 +104,7 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
     const int64_t rest = p.n_full() - word * 64;
     return named.UnnamedIn(word) & (rest < 64 ? (uint64_t{1} << rest) - 1 : ~uint64_t{0});
   };
-  ::raggrad::cpu::ForEachChunk(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  cpu::ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t word = begin; word < end; ++word) count += std::popcount(unnamed(word));
     (*starts)[chunk] = count;
@@ -120,17 +119,16 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
   others.values = *std::move(values);
   if (sum != nullptr) *sum = Sum(others.values.data());
   const E* const grad = p.grad_values.As<E>();
-  const Status copied =
-      ::raggrad::cpu::ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-        E* out = others.values.data() + (*starts)[chunk];
-        for (int64_t word = begin; word < end; ++word) {
-          for (uint64_t bits = unnamed(word); bits != 0; bits &= bits - 1)
-            *out++ = grad[word * 64 + std::countr_zero(bits)];
-        }
-        relay->Ready(chunk);
-        if (sum == nullptr) return;
-        if (::raggrad::cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
-      });
+  const Status copied = cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+    E* out = others.values.data() + (*starts)[chunk];
+    for (int64_t word = begin; word < end; ++word) {
+      for (uint64_t bits = unnamed(word); bits != 0; bits &= bits - 1)
+        *out++ = grad[word * 64 + std::countr_zero(bits)];
+    }
+    relay->Ready(chunk);
+    if (sum == nullptr) return;
+    if (cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
+  });
   if (!copied.ok()) return copied;
   if (sum != nullptr) sum->AddUpTo(others.count);
   return others;
@@ -149,13 +147,13 @@ Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Su
     if (!ascends.ok()) return ascends.status();
     if (*ascends) return others;
   }
-  Parallel& parallel = ctx.executor();
-  ::raggrad::cpu::Chunks chunks = ::raggrad::cpu::SplitEvenly(parallel, p.n(), kEntryGrain);
+  Executor& executor = ExecutorOf(ctx);
+  cpu::Chunks chunks = cpu::SplitEvenly(executor, p.n(), kEntryGrain);
   // Each has a set of its own.
-  chunks.count = std::min<int64_t>({chunks.count, NamedPlaces::kMostSets, parallel.num_workers()});
+  chunks.count = std::min<int64_t>({chunks.count, NamedPlaces::kMostSets, executor.num_workers()});
   Result<NamedPlaces> named = NamedPlaces::Make(ctx, p.n_full(), chunks.count);
   if (!named.ok()) return named.status();
-  if (Status s = GatherAndMark(p, parallel, chunks, d_values, *named); !s.ok()) return s;
+  if (Status s = GatherAndMark(p, executor, chunks, d_values, *named); !s.ok()) return s;
   return CopyUnnamed<E>(p, *named, ctx, sum);
 }
 

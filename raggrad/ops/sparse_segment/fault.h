@@ -1,4 +1,4 @@
-// What is said of a bad id, and how a device reports one. Internal to the family.
+// Error texts for bad ids, and how a device reports one. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -25,32 +25,34 @@ struct Fault {
   }
 };
 
-inline Status LastSegmentError(std::string_view op, int64_t position, int64_t got, int64_t segments) noexcept {
-  return InvalidArgument(op, "Invalid number of segments [segment_ids[", position, "]: expected less than ", segments,
-                         ", the rows of grad, got ", got, "]");
+inline Status LastSegmentError(std::string_view op, int64_t position, int64_t got, int64_t num_segments) noexcept {
+  return InvalidArgument(op, "Invalid number of segments [segment_ids[", position, "]: expected less than ",
+                         num_segments, ", the rows of grad, got ", got, "]");
 }
-inline Status SegmentError(std::string_view op, int64_t position, int64_t got, int64_t segments) noexcept {
-  return InvalidArgument(op, "Segment id ", got, " out of range [0, ", segments, "). [segment_ids[", position, "]]");
+inline Status SegmentError(std::string_view op, int64_t position, int64_t got, int64_t num_segments) noexcept {
+  return InvalidArgument(op, "Segment id ", got, " out of range [0, ", num_segments, "). [segment_ids[", position,
+                         "]]");
 }
-inline Status IndexError(std::string_view op, int64_t position, int64_t got, int64_t dim0) noexcept {
-  return InvalidArgument(op, "Index ", got, " out of range [0, ", dim0, "). [indices[", position, "]]");
+inline Status IndexError(std::string_view op, int64_t position, int64_t got, int64_t table_rows) noexcept {
+  return InvalidArgument(op, "Index ", got, " out of range [0, ", table_rows, "). [indices[", position, "]]");
 }
 
 // `value`: the id that is at fault.
-inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t dim0, int64_t segments) noexcept {
+inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t table_rows,
+                         int64_t num_segments) noexcept {
   const Fault fault = Fault::Decode(code);
-  if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, segments);
-  if (fault.in_segment_ids) return SegmentError(op, fault.position, value, segments);
-  return IndexError(op, fault.position, value, dim0);
+  if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, num_segments);
+  if (fault.in_segment_ids) return SegmentError(op, fault.position, value, num_segments);
+  return IndexError(op, fault.position, value, table_rows);
 }
 
-// What is known about the ids when they have been looked at, in 64-bit words of device memory.
+// The result of looking at the ids, in 64-bit words of device memory.
 struct Report {
-  uint64_t rows = 0;              // unique ones
+  uint64_t num_unique = 0;
   uint64_t fault = Fault::kNone;  // Encode() of the first
   int64_t value = 0;              // the id at fault
-  uint64_t dim0 = 0;              // this and the next two word the message
-  uint64_t segments = 0;
+  uint64_t table_rows = 0;        // this and the next two word the message
+  uint64_t num_segments = 0;
   uint64_t combiner = 0;
   uint64_t descending = 0;  // 1: segment ids do not ascend
   uint64_t token = 0;       // written last

@@ -1,4 +1,4 @@
-// Checks of indices and segment ids that gradients and forwards share. Internal to the family.
+// The ids of a gradient, and checks that gradients and forwards share. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,28 @@
 
 namespace raggrad::sparse_segment {
 
+// All that a plan is made from: checked shapes and types.
+struct SegmentIds {
+  std::string_view op;     // for messages
+  TensorView indices;      // [n]
+  TensorView segment_ids;  // [n]; no data: position i is segment i
+  int64_t table_rows;
+  int64_t num_segments;
+  // Which fault is reported first. TensorFlow's V1 Mean and SqrtN check all segment ids before the indices; all other
+  // operators check index and segment id position by position.
+  bool segments_first = false;
+
+  int64_t n() const noexcept { return indices.dim(0); }
+  bool position_is_segment() const noexcept { return segment_ids.data == nullptr; }
+};
+
 // How many rows a table can have: contributions name them in 32 bits.
 inline constexpr int64_t kMaxTableRows = int64_t{1} << 32;
 
-inline Status CheckTableRows(std::string_view op, std::string_view argument, int64_t rows) noexcept {
-  if (rows >= 0 && rows <= kMaxTableRows) return {};
+inline Status CheckTableRows(std::string_view op, std::string_view argument, int64_t table_rows) noexcept {
+  if (table_rows >= 0 && table_rows <= kMaxTableRows) return {};
   return InvalidArgument(op, "the number of rows is out of range [", argument, ": expected 0 to ", kMaxTableRows,
-                         " rows, got ", rows, "]");
+                         " rows, got ", table_rows, "]");
 }
 
 // value in [0, limit), for any limit >= 0.

@@ -1,7 +1,7 @@
 // IndexedSlices: a gradient that has only some rows of a table, and what is done with it.
 //
 //   Result<SparseSegmentGradV2Output> grad = SparseSegmentMeanGradV2(...);
-//   Status s = ApplyRows({grad->output.view(), grad->sorted_unique_indices.view(), rows}, Sgd{0.1}, table);
+//   Status s = ApplyRows({grad->output.view(), grad->sorted_unique_indices.view(), table_rows}, Sgd{0.1}, table);
 //
 // or in one pass over the sorted ids, without storing the gradient (the same bits):
 //
@@ -13,8 +13,9 @@
 //
 // Shapes and types:
 //   values    [n, inner...]     half, bfloat16, float32, float64
-//   indices   [n]               int32 or int64, in [0, rows)
-//   table     [rows, inner...]  any of these for half, bfloat16 and float32 values; float64 for float64. It must not
+//   indices   [n]               int32 or int64, in [0, table_rows)
+//   table     [table_rows, inner...]  any of these for half, bfloat16 and float32 values; float64 for float64. It must
+//   not
 //                               overlap with the states, nor with anything that is read.
 //
 // Memory beyond the outputs: that of SparseSegmentSumGradV2 or -MeanGradV2 for the same ids; nothing per table row.
@@ -30,22 +31,23 @@ namespace raggrad {
 struct IndexedSlicesView {
   TensorView values;
   TensorView indices;
-  int64_t rows;  // of the dense array; in [0, 2^32]
+  int64_t table_rows;  // of the dense array; in [0, 2^32]
 };
 
 struct IndexedSlices {
   Tensor values;
   Tensor indices;
-  int64_t rows = 0;
+  int64_t table_rows = 0;
 
-  IndexedSlicesView view() const noexcept { return {values.view(), indices.view(), rows}; }
+  IndexedSlicesView view() const noexcept { return {values.view(), indices.view(), table_rows}; }
 };
 
-// SparseSegment...GradV2 for tables of up to 2^32 rows: the same bits. `rows` is the number of rows of the table.
-Result<IndexedSlices> SegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
-                                  const TensorView& segment_ids, int64_t rows, const Context& ctx = {}) noexcept;
+// SparseSegmentGradV2 for tables of up to 2^32 rows, and its size as a number: the same bits.
+Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
+                                              const TensorView& indices, const TensorView& segment_ids,
+                                              int64_t table_rows, const Context& ctx = {}) noexcept;
 
-// [rows, inner...]; +0 where there is no slice.
+// [table_rows, inner...]; +0 where there is no slice.
 Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
 
 // Every row number once, ascending.

@@ -7,7 +7,7 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
 #include "raggrad/cpu/convert.h"
-#include "raggrad/ops/sparse_segment/contribution.h"
+#include "raggrad/ops/sparse_segment/plan/contribution.h"
 
 namespace raggrad::sparse_segment {
 
@@ -18,7 +18,7 @@ inline constexpr int64_t kStrip = 256 / sizeof(A);
 template <Isa I, class T>
 [[gnu::always_inline]] inline void Store(const SumType<T>* sums, T* out, int64_t columns) noexcept {
   if constexpr (kIsShortFloat<T>) {
-    ::raggrad::cpu::Convert<I>::NarrowRow(sums, out, columns);
+    cpu::Convert<I>::NarrowRow(sums, out, columns);
   } else {
     for (int64_t c = 0; c < columns; ++c) out[c] = sums[c];
   }

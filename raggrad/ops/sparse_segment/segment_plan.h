@@ -1,7 +1,7 @@
 // SegmentPlan: everything about indices and segment ids that gradients, forwards and updates need, made once.
 //
-//   Result<SegmentPlan> plan = SegmentPlan::Make(indices, segment_ids, {.rows = 1'000'000, .segments = 65'536});
-//   Result<Tensor> pooled = SparseSegment(SegmentCombiner::kMean, table, *plan);
+//   Result<SegmentPlan> plan = SegmentPlan::Make(indices, segment_ids, {.table_rows = 1'000'000, .num_segments =
+//   65'536}); Result<Tensor> pooled = SparseSegment(SegmentCombiner::kMean, table, *plan);
 //   Result<SparseSegmentGradV2Output> grad = SparseSegmentGradV2(SegmentCombiner::kMean, d_pooled, *plan);
 //
 // The ids are checked, sorted by row and counted; every function that takes a plan skips that part, which is a third to
@@ -25,12 +25,13 @@ namespace raggrad {
 class SegmentPlan {
  public:
   struct Sizes {
-    int64_t rows;      // of the table; in [0, 2^32], on a GPU in [0, 2^31)
-    int64_t segments;  // in [0, 2^31)
+    int64_t table_rows;    // in [0, 2^32], on a GPU in [0, 2^31)
+    int64_t num_segments;  // in [0, 2^31)
   };
 
-  // indices and segment_ids: [n], int32 or int64, in [0, rows) and [0, segments). Segment ids may come in any order,
-  // but only a plan of ascending ones can run a forward. INVALID_ARGUMENT names the first id that is out of range.
+  // indices and segment_ids: [n], int32 or int64, in [0, table_rows) and [0, num_segments). Segment ids may come in any
+  // order, but only a plan of ascending ones can run a forward. INVALID_ARGUMENT names the first id that is out of
+  // range.
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   const Context& ctx = {}) noexcept;
 
@@ -43,7 +44,7 @@ class SegmentPlan {
   Sizes sizes() const noexcept;
   bool ascending() const noexcept;  // the segment ids are
 
-  // Whether the plan was made from these numbers, in this order. INVALID_ARGUMENT names the first that differs. Reads
+  // Whether the plan was made from these ids, in this order. INVALID_ARGUMENT names the first that differs. Reads
   // all of them: 1.3 million pairs take about 1 ms.
   Status CheckMadeFrom(const TensorView& indices, const TensorView& segment_ids,
                        const Context& ctx = {}) const noexcept;
@@ -57,13 +58,13 @@ class SegmentPlan {
   std::unique_ptr<State> state_;
 };
 
-// grad: [plan.sizes().segments, inner...]
+// grad: [plan.sizes().num_segments, inner...]
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
                                                       const SegmentPlan& plan, const Context& ctx = {}) noexcept;
-// [plan.sizes().rows, inner...]
+// [plan.sizes().table_rows, inner...]
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx = {}) noexcept;
-// data: [plan.sizes().rows, inner...]; out: [plan.sizes().segments, inner...]
+// data: [plan.sizes().table_rows, inner...]; out: [plan.sizes().num_segments, inner...]
 Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
                              const Context& ctx = {}) noexcept;
 

@@ -18,7 +18,7 @@
 //
 // Shapes and types:
 //   grad         [segments, inner...]   half, bfloat16, float32, float64; at least rank 1
-//   indices      [n]                    int32 or int64, in [0, dim0), any order, repeats allowed
+//   indices      [n]                    int32 or int64, in [0, table_rows), any order, repeats allowed
 //   segment_ids  [n]                    int32 or int64, in [0, segments), any order
 //   dim0         []                     int32: rows of the table. Always in host memory.
 //
@@ -76,32 +76,6 @@ Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& gra
                                  const TensorView& segment_ids, const TensorView& output_dim0,
                                  const Context& ctx = {}) noexcept;
 
-// TensorFlow's names.
-inline auto SparseSegmentSumGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                   const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGradV2(SegmentCombiner::kSum, grad, indices, segment_ids, dense_output_dim0, ctx);
-}
-inline auto SparseSegmentMeanGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                    const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGradV2(SegmentCombiner::kMean, grad, indices, segment_ids, dense_output_dim0, ctx);
-}
-inline auto SparseSegmentSqrtNGradV2(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                     const TensorView& dense_output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGradV2(SegmentCombiner::kSqrtN, grad, indices, segment_ids, dense_output_dim0, ctx);
-}
-inline auto SparseSegmentSumGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                 const TensorView& output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGrad(SegmentCombiner::kSum, grad, indices, segment_ids, output_dim0, ctx);
-}
-inline auto SparseSegmentMeanGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                  const TensorView& output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGrad(SegmentCombiner::kMean, grad, indices, segment_ids, output_dim0, ctx);
-}
-inline auto SparseSegmentSqrtNGrad(const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
-                                   const TensorView& output_dim0, const Context& ctx = {}) noexcept {
-  return SparseSegmentGrad(SegmentCombiner::kSqrtN, grad, indices, segment_ids, output_dim0, ctx);
-}
-
 // The forwards --------------------------------------------------------------------------------------------------------
 //
 //   out[s] = x0 + x1 + ...                        Sum      x0, x1, ...: data[indices[i]] for all i with
@@ -131,35 +105,6 @@ Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, c
 Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                                             const TensorView& segment_ids, const TensorView& num_segments,
                                             const Context& ctx = {}) noexcept;
-
-// TensorFlow's names. Its attribute sparse_gradient has no influence on the forward.
-inline auto SparseSegmentSum(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
-                             const Context& ctx = {}) noexcept {
-  return SparseSegment(SegmentCombiner::kSum, data, indices, segment_ids, ctx);
-}
-inline auto SparseSegmentMean(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
-                              const Context& ctx = {}) noexcept {
-  return SparseSegment(SegmentCombiner::kMean, data, indices, segment_ids, ctx);
-}
-inline auto SparseSegmentSqrtN(const TensorView& data, const TensorView& indices, const TensorView& segment_ids,
-                               const Context& ctx = {}) noexcept {
-  return SparseSegment(SegmentCombiner::kSqrtN, data, indices, segment_ids, ctx);
-}
-inline auto SparseSegmentSumWithNumSegments(const TensorView& data, const TensorView& indices,
-                                            const TensorView& segment_ids, const TensorView& num_segments,
-                                            const Context& ctx = {}) noexcept {
-  return SparseSegmentWithNumSegments(SegmentCombiner::kSum, data, indices, segment_ids, num_segments, ctx);
-}
-inline auto SparseSegmentMeanWithNumSegments(const TensorView& data, const TensorView& indices,
-                                             const TensorView& segment_ids, const TensorView& num_segments,
-                                             const Context& ctx = {}) noexcept {
-  return SparseSegmentWithNumSegments(SegmentCombiner::kMean, data, indices, segment_ids, num_segments, ctx);
-}
-inline auto SparseSegmentSqrtNWithNumSegments(const TensorView& data, const TensorView& indices,
-                                              const TensorView& segment_ids, const TensorView& num_segments,
-                                              const Context& ctx = {}) noexcept {
-  return SparseSegmentWithNumSegments(SegmentCombiner::kSqrtN, data, indices, segment_ids, num_segments, ctx);
-}
 
 }  // namespace raggrad
 #pragma GCC visibility pop

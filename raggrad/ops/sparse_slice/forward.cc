@@ -186,9 +186,9 @@ Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorVie
   const Result<ForwardProblem> problem =
       Check({{"indices", indices}, {"values", values}, {"shape", shape}, {"start", start}, {"size", size}});
   if (!problem.ok()) return problem.status();
-  return ::raggrad::cuda::RunOnDevice<sparse_slice::cuda::Kernels>(
-      kOp, values.device, [&] { return sparse_slice::cpu::Forward(*problem, ctx); },
-      [&](const sparse_slice::cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
+  return cuda::RunOnDevice<sparse_slice::on_cuda::Kernels>(
+      kOp, values.device, [&] { return sparse_slice::on_cpu::Forward(*problem, ctx); },
+      [&](const sparse_slice::on_cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
 }  // namespace raggrad

@@ -11,14 +11,14 @@
 #include "raggrad/cpu/strings.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
-namespace raggrad::sparse_slice::cpu {
+namespace raggrad::sparse_slice::on_cpu {
 namespace {
 
-using ::raggrad::cpu::CheckStrings;
-using ::raggrad::cpu::Chunks;
-using ::raggrad::cpu::CopyStrings;
-using ::raggrad::cpu::ForEachChunkUntilStopped;
-using ::raggrad::cpu::SplitEvenly;
+using cpu::CheckStrings;
+using cpu::Chunks;
+using cpu::CopyStrings;
+using cpu::ForEachChunkUntilStopped;
+using cpu::SplitEvenly;
 
 constexpr int64_t kWord = 64;     // entries whose bits share a word
 constexpr int64_t kGrain = 8192;  // entries that pay for a thread: some 10 us of work
@@ -70,14 +70,14 @@ template <int64_t kDims>
 Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept {
   const int64_t n = problem.n();
   const int64_t words = (n + kWord - 1) / kWord;
-  Parallel& parallel = ctx.executor();
-  const Chunks chunks = SplitEvenly(parallel, words, kGrain / kWord, kChunksPerWorker);
+  Executor& executor = ExecutorOf(ctx);
+  const Chunks chunks = SplitEvenly(executor, words, kGrain / kWord, kChunksPerWorker);
   auto bits = Scratch<uint64_t>::Make(ctx, words);
   if (!bits.ok()) return bits.status();
   auto begins = Scratch<int64_t>::Make(ctx, chunks.count);
   if (!begins.ok()) return begins.status();
   const Box<kDims> box(problem);
-  Status selected = ForEachChunkUntilStopped(parallel, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+  Status selected = ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t count = 0;
     for (int64_t word = begin; word < end; ++word) {
       const int64_t* index = problem.indices + word * kWord * box.d();
@@ -98,8 +98,8 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
 
 // copy(entry, place, count) for runs of entries that are kept and so lie together in the output: all of a word, or one.
 template <class F>
-Status ForEachKept(const Kept& kept, Parallel& parallel, const F& copy) noexcept {
-  return ForEachChunkUntilStopped(parallel, kept.chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
+Status ForEachKept(const Kept& kept, Executor& executor, const F& copy) noexcept {
+  return ForEachChunkUntilStopped(executor, kept.chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     int64_t place = kept.begins[chunk];
     for (int64_t word = begin; word < end; ++word) {
       uint64_t mask = kept.bits[word];
@@ -114,9 +114,9 @@ Status ForEachKept(const Kept& kept, Parallel& parallel, const F& copy) noexcept
 }
 
 template <int64_t kDims>
-Status CopyIndices(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, int64_t* out) noexcept {
+Status CopyIndices(const ForwardProblem& problem, const Kept& kept, Executor& executor, int64_t* out) noexcept {
   const Box<kDims> box(problem);
-  return ForEachKept(kept, parallel, [&](int64_t entry, int64_t place, int64_t count) {
+  return ForEachKept(kept, executor, [&](int64_t entry, int64_t place, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
       box.Shift(problem.indices + (entry + k) * box.d(), out + (place + k) * box.d());
     }
@@ -125,10 +125,10 @@ Status CopyIndices(const ForwardProblem& problem, const Kept& kept, Parallel& pa
 
 // By their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
-Status CopyValues(const ForwardProblem& problem, const Kept& kept, Parallel& parallel, void* values) noexcept {
+Status CopyValues(const ForwardProblem& problem, const Kept& kept, Executor& executor, void* values) noexcept {
   const std::byte* const in = problem.values.As<std::byte>();
   std::byte* const out = static_cast<std::byte*>(values);
-  return ForEachKept(kept, parallel, [=](int64_t entry, int64_t place, int64_t count) {
+  return ForEachKept(kept, executor, [=](int64_t entry, int64_t place, int64_t count) {
     const auto offset = [](int64_t elements) { return static_cast<size_t>(elements) * kBytes; };
     const std::byte* const from = in + offset(entry);
     std::byte* const to = out + offset(place);
@@ -145,12 +145,12 @@ Result<Tensor> KeptValues(const ForwardProblem& problem, const Kept& kept, const
     if constexpr (std::is_same_v<T, String>) {
       auto strings = Scratch<String>::Make(ctx, kept.total);
       if (!strings.ok()) return strings.status();
-      if (Status s = CopyValues<sizeof(String)>(problem, kept, ctx.executor(), strings->data()); !s.ok()) return s;
+      if (Status s = CopyValues<sizeof(String)>(problem, kept, ExecutorOf(ctx), strings->data()); !s.ok()) return s;
       return CopyStrings(ctx, 1, Shape{kept.total}, {strings->data(), static_cast<size_t>(kept.total)});
     } else {
       auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{kept.total});
       if (!values.ok()) return values;
-      if (Status s = CopyValues<sizeof(T)>(problem, kept, ctx.executor(), values->data()); !s.ok()) return s;
+      if (Status s = CopyValues<sizeof(T)>(problem, kept, ExecutorOf(ctx), values->data()); !s.ok()) return s;
       return values;
     }
   });
@@ -166,7 +166,7 @@ Result<SparseSliceOutput> Slice(const ForwardProblem& problem, const Context& ct
   if (!output_values.ok()) return output_values.status();
   auto output_shape = AllocateOutput(ctx, 2, DType::kInt64, Shape{problem.d()});
   if (!output_shape.ok()) return output_shape.status();
-  const Status copied = CopyIndices<kDims>(problem, *kept, ctx.executor(), output_indices->As<int64_t>());
+  const Status copied = CopyIndices<kDims>(problem, *kept, ExecutorOf(ctx), output_indices->As<int64_t>());
   if (!copied.ok()) return copied;
   for (size_t c = 0; c < problem.shape.size(); ++c) {
     output_shape->As<int64_t>()[c] = OutputDim(problem.shape[c], problem.start[c], problem.size[c]);
@@ -179,7 +179,7 @@ Result<SparseSliceOutput> Slice(const ForwardProblem& problem, const Context& ct
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
   if (problem.values.dtype == DType::kString) {
     const std::span values(problem.values.As<String>(), static_cast<size_t>(problem.n()));
-    if (Status s = CheckStrings("SparseSlice", "values", values, ctx.executor()); !s.ok()) return s;
+    if (Status s = CheckStrings("SparseSlice", "values", values, ExecutorOf(ctx)); !s.ok()) return s;
   }
   switch (problem.d()) {
     case 1:
@@ -195,4 +195,4 @@ Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& 
   }
 }
 
-}  // namespace raggrad::sparse_slice::cpu
+}  // namespace raggrad::sparse_slice::on_cpu

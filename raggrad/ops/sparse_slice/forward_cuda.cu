@@ -2,11 +2,11 @@
 #include "raggrad/ops/sparse_slice/inside.cuh"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
-namespace raggrad::sparse_slice::cuda {
+namespace raggrad::sparse_slice::on_cuda {
 namespace {
 
-using ::raggrad::cuda::AllocateOutput;
-using ::raggrad::cuda::Bits;
+using cuda::AllocateOutput;
+using cuda::Bits;
 
 template <int kDims>
 struct SliceBox {
@@ -95,10 +95,10 @@ Result<SparseSliceOutput> Slice(const UncapturedCall& call, const ForwardProblem
 }  // namespace
 
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  if (problem.values.dtype == DType::kString) return ::raggrad::cuda::NoStrings("SparseSlice", "values");
+  if (problem.values.dtype == DType::kString) return cuda::NoStrings("SparseSlice", "values");
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   return WithDims(problem.d(), [&]<int kDims>() { return Slice<kDims>(*call, problem); });
 }
 
-}  // namespace raggrad::sparse_slice::cuda
+}  // namespace raggrad::sparse_slice::on_cuda

@@ -8,12 +8,12 @@
 #include "raggrad/ops/sparse_slice/inside.cuh"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
-namespace raggrad::sparse_slice::cuda {
+namespace raggrad::sparse_slice::on_cuda {
 namespace {
 
-using ::raggrad::cuda::AllocateOutput;
-using ::raggrad::cuda::Bits;
-using ::raggrad::cuda::ToStatus;
+using cuda::AllocateOutput;
+using cuda::Bits;
+using cuda::ToStatus;
 
 // Numbers in their order, as unsigned ones: the least of them and of their complements can be found from words of ones.
 __device__ uint64_t ToKey(int64_t number) {
@@ -54,7 +54,7 @@ __global__ void FindBounds(const __grid_constant__ Columns<kDims> columns, const
   const int64_t left = columns.d() - first;
   uint64_t least[2 * kColumns];
   for (uint64_t& bound : least) bound = ~uint64_t{0};
-  for (int64_t j = ::raggrad::cuda::GlobalThread(); j < m; j += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t j = cuda::GlobalThread(); j < m; j += int64_t{gridDim.x} * blockDim.x) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       if (c >= left) break;
@@ -69,13 +69,13 @@ __global__ void FindBounds(const __grid_constant__ Columns<kDims> columns, const
     for (unsigned step = kWarp / 2; step > 0; step /= 2) {
       least[b] = min(least[b], __shfl_xor_sync(kAllLanes, least[b], step));
     }
-    if (::raggrad::cuda::Lane() == 0) of_warps[b][threadIdx.x / kWarp] = least[b];
+    if (cuda::Lane() == 0) of_warps[b][threadIdx.x / kWarp] = least[b];
   }
   __syncthreads();
   if (threadIdx.x >= 2 * kColumns || threadIdx.x >= 2 * left) return;
   uint64_t of_block = ~uint64_t{0};
   for (const uint64_t of_warp : of_warps[threadIdx.x]) of_block = min(of_block, of_warp);
-  ::raggrad::cuda::AtomicMin(bounds + 2 * first + threadIdx.x, of_block);
+  cuda::AtomicMin(bounds + 2 * first + threadIdx.x, of_block);
 }
 
 // The box around the output rows, moved by start.
@@ -182,7 +182,7 @@ Result<Scratch<T>> CopyToHost(const Call& call, const Context& host, const T* fr
 // The CPU backend on copies in host memory: right for any operands, and as slow as the way there and back.
 Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tensor& val_grad) noexcept {
   Context host;
-  host.parallel = call.ctx.parallel != nullptr ? call.ctx.parallel : &SerialParallel();  // no second pool of threads
+  host.executor = call.ctx.executor != nullptr ? call.ctx.executor : &SerialExecutor();  // no second pool of threads
   host.isa = call.ctx.isa;
   const auto d = static_cast<int64_t>(problem.input_start.size());
   const TensorView& grad = problem.backprop_val_grad;
@@ -201,7 +201,7 @@ Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tenso
                         output->data(),
                         problem.n,
                         problem.m};
-  Result<Tensor> result = cpu::Grad(on_host, host);
+  Result<Tensor> result = on_cpu::Grad(on_host, host);
   if (!result.ok()) return result.status();
   const cudaError_t error =
       cudaMemcpyAsync(val_grad.data(), result->data(), result->bytes(), cudaMemcpyHostToDevice, call.stream);
@@ -238,4 +238,4 @@ Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
 
 extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_slice = {&Grad, &Forward};
 
-}  // namespace raggrad::sparse_slice::cuda
+}  // namespace raggrad::sparse_slice::on_cuda

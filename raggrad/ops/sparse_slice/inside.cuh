@@ -11,13 +11,13 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 
-namespace raggrad::sparse_slice::cuda {
+namespace raggrad::sparse_slice::on_cuda {
 
-using ::raggrad::cuda::Blocks;
-using ::raggrad::cuda::Call;
-using ::raggrad::cuda::kAllLanes;
-using ::raggrad::cuda::kWarp;
-using ::raggrad::cuda::UncapturedCall;
+using cuda::Blocks;
+using cuda::Call;
+using cuda::kAllLanes;
+using cuda::kWarp;
+using cuda::UncapturedCall;
 
 inline constexpr int kThreads = 256;
 inline constexpr unsigned kRounds = 4;
@@ -48,9 +48,7 @@ auto WithDims(int64_t d, const F& f) noexcept {
 // Of the bits of a tile, the word with those of this warp's rows in a round.
 __device__ inline unsigned WordOf(unsigned round) { return threadIdx.x / kWarp * kRounds + round; }
 // The row that this thread has in a round.
-__device__ inline int64_t RowOf(unsigned round) {
-  return blockIdx.x * kTile + WordOf(round) * kWarp + ::raggrad::cuda::Lane();
-}
+__device__ inline int64_t RowOf(unsigned round) { return blockIdx.x * kTile + WordOf(round) * kWarp + cuda::Lane(); }
 
 // One bit per row, padded to whole tiles, and the number of rows inside per tile. n > 0. In rounds beyond the end the
 // last row is looked at once more, so that all loads can be on their way before the first has arrived.
@@ -67,7 +65,7 @@ __global__ void MarkInside(const __grid_constant__ Box box, const int64_t* rows,
 #pragma unroll
   for (unsigned round = 0; round < kRounds; ++round) {
     const uint32_t word = __ballot_sync(kAllLanes, inside[round]);
-    if (::raggrad::cuda::Lane() == 0) bits[blockIdx.x * kWarp + WordOf(round)] = word;
+    if (cuda::Lane() == 0) bits[blockIdx.x * kWarp + WordOf(round)] = word;
     count += __syncthreads_count(inside[round]);
   }
   if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<uint64_t>(count);
@@ -90,7 +88,7 @@ struct Places {
   int64_t place[kRounds];
 };
 __device__ inline Places FindPlaces(const uint32_t* bits, const uint64_t* ends) {
-  const unsigned lane = ::raggrad::cuda::Lane();
+  const unsigned lane = cuda::Lane();
   const uint32_t words = bits[blockIdx.x * kWarp + lane];
   const int64_t begin = blockIdx.x == 0 ? 0 : static_cast<int64_t>(ends[blockIdx.x - 1]);
   Places places;
@@ -105,4 +103,4 @@ __device__ inline Places FindPlaces(const uint32_t* bits, const uint64_t* ends) 
   return places;
 }
 
-}  // namespace raggrad::sparse_slice::cuda
+}  // namespace raggrad::sparse_slice::on_cuda

@@ -48,12 +48,12 @@ constexpr uint64_t BoxSize(int64_t start, int64_t size) noexcept {
   return has_entries ? static_cast<uint64_t>(size) : 0;
 }
 
-namespace cpu {
+namespace on_cpu {
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
-}  // namespace cpu
+}  // namespace on_cpu
 
-namespace cuda {
+namespace on_cuda {
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
@@ -64,6 +64,6 @@ struct Kernels {
   decltype(&Grad) grad;
   decltype(&Forward) forward;
 };
-}  // namespace cuda
+}  // namespace on_cuda
 
 }  // namespace raggrad::sparse_slice

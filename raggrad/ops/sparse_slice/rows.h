@@ -11,7 +11,7 @@
 
 #include "raggrad/ops/sparse_slice/kernels.h"
 
-namespace raggrad::sparse_slice::cpu {
+namespace raggrad::sparse_slice::on_cpu {
 
 inline constexpr int64_t kWord = 64;   // input rows that are compared with a box at a time
 inline constexpr size_t kAnyDims = 0;  // a number of columns known only at run time
@@ -140,4 +140,4 @@ class Rows {
   int64_t m_;
 };
 
-}  // namespace raggrad::sparse_slice::cpu
+}  // namespace raggrad::sparse_slice::on_cpu

@@ -1,0 +1,61 @@
+// A library with live threads is closed: it stays loaded, and signals, fork() and exit() find nothing missing.
+//
+//   dlclose_test <library> <function of it that returns a Executor&>
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "raggrad/core/executor.h"
+
+namespace {
+
+// Returns how many there are. It is the sleeping ones that return to where they came from.
+int SignalEveryThread() {
+  int threads = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    syscall(SYS_tgkill, getpid(), std::stoi(task.path().filename()), SIGUSR1);
+    ++threads;
+  }
+  usleep(20'000);
+  return threads;
+}
+
+bool OpensRunsAndCloses(const char* library, const char* symbol) {
+  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), false;
+  const auto pool = reinterpret_cast<raggrad::Executor& (*)()>(dlsym(handle, symbol));
+  if (pool == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), false;
+  std::atomic<int> ran = 0;
+  const auto body = [&](int64_t) { ran.fetch_add(1); };
+  pool().Run(100, body);
+  return dlclose(handle) == 0 && ran.load() == 100;
+}
+
+bool AChildEndsWell() {
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  setenv("RAGGRAD_NUM_THREADS", "4", 1);
+  std::signal(SIGUSR1, [](int) {});
+  for (int round = 0; round < 5; ++round) {
+    if (!OpensRunsAndCloses(argv[1], argv[2])) return 3;
+    if (SignalEveryThread() < 4) return 4;
+    if (!AChildEndsWell()) return 5;
+  }
+  return 0;
+}

@@ -1,0 +1,29 @@
+// Host side of the CPU backend of the gradient.
+#include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
+#include "raggrad/ops/sparse_fill_empty_rows/separate.h"
+
+namespace raggrad::sparse_fill_empty_rows::on_cpu {
+
+Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept {
+  const DType dtype = problem.grad_values.dtype;
+  auto d_values = AllocateOutput(ctx, 0, dtype, Shape{problem.n()});
+  if (!d_values.ok()) return d_values.status();
+  auto d_default_value = AllocateOutput(ctx, 1, dtype, Shape{});
+  if (!d_default_value.ok()) return d_default_value.status();
+  Status status = Visit(NumberTypes{}, dtype, [&]<class T>() -> Status {
+    using E = Cell<sizeof(T)>;
+    T* const result = d_default_value->template As<T>();
+    const bool as_tree = ctx.accumulation == Accumulation::kFast && !std::is_integral_v<T>;
+    RunningSum<T> sum;
+    const Result<Others<E>> others = Separate(problem, ctx, d_values->template As<E>(), as_tree ? nullptr : &sum);
+    if (!others.ok()) return others.status();
+    if (as_tree) return SumAsTree(reinterpret_cast<const T*>(others->values.data()), others->count, ctx, result);
+    *result = sum.value();
+    return {};
+  });
+  if (!status.ok()) return status;
+  return FillEmptyRowsGradOutput{*std::move(d_values), *std::move(d_default_value)};
+}
+
+}  // namespace raggrad::sparse_fill_empty_rows::on_cpu

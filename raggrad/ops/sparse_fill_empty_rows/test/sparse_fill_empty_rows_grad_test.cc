@@ -1,0 +1,492 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "raggrad/core/sum_type.h"
+#include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+#include "raggrad/ops/sparse_fill_empty_rows/test/test_grad.h"
+#include "raggrad/testing/array.h"
+#include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/generators.h"
+#include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/settings.h"
+#include "raggrad/testing/status_matchers.h"
+
+namespace raggrad {
+namespace {
+
+using cpu::BaselineConvert;
+using ::raggrad::testing::Array;
+using ::raggrad::testing::CountingAllocator;
+using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
+using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::Generator;
+using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::HoldsBits;
+using ::raggrad::testing::IsOk;
+using ::raggrad::testing::SameBits;
+using ::raggrad::testing::StatusIs;
+using sparse_fill_empty_rows::ExpectSameAsReference;
+using sparse_fill_empty_rows::Scalar;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace reference = sparse_fill_empty_rows::reference;
+
+constexpr int64_t kSplit = 7 * 16384 + 13;       // entries enough for seven threads
+constexpr int64_t kFlagsSplit = 2 * 262144 + 5;  // places enough for two threads to clear their flags
+constexpr auto kMin = std::numeric_limits<int64_t>::min();
+constexpr auto kMax = std::numeric_limits<int64_t>::max();
+
+template <class T>
+void ExpectDefault(const std::vector<T>& unnamed, T want) {
+  ForEachSetting([&](const Context& ctx) {
+    const auto got = SparseFillEmptyRowsGrad(Array<int64_t>({}), Array(unnamed), ctx);
+    ASSERT_THAT(got, IsOk());
+    EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(want)));
+  });
+}
+
+std::vector<Half> Halves(const std::vector<uint16_t>& bits) {
+  std::vector<Half> values;
+  for (const uint16_t b : bits) values.push_back({b});
+  return values;
+}
+std::vector<BFloat16> BFloats(const std::vector<uint16_t>& bits) {
+  std::vector<BFloat16> values;
+  for (const uint16_t b : bits) values.push_back({b});
+  return values;
+}
+
+template <class T>
+class EveryNumber : public ::testing::Test {};
+TYPED_TEST_SUITE(EveryNumber, GtestTypes<NumberTypes>);
+
+TYPED_TEST(EveryNumber, MatchesTheReference) {
+  Generator random(1);
+  for (const int64_t n_full : {1, 2, 7, 8, 9, 64, 65, 1001}) {
+    for (const int64_t n : {int64_t{0}, int64_t{1}, n_full / 2, n_full, 2 * n_full + 1}) {
+      SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(n_full) + " places");
+      ExpectSameAsReference(random.UniformIds<int64_t>(n, n_full), random.Values<TypeParam>(n_full));
+    }
+  }
+}
+
+TYPED_TEST(EveryNumber, MatchesTheReferenceOnHostileValues) {
+  Generator random(2);
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    const int64_t n_full = 1 + random.Below(20);
+    ExpectSameAsReference(random.UniformIds<int64_t>(random.Below(20), n_full),
+                          random.HostileValues<TypeParam>(n_full));
+  }
+}
+
+TYPED_TEST(EveryNumber, IsSplitOverThreads) {
+  Generator random(3);
+  ExpectSameAsReference(random.UniformIds<int64_t>(kSplit, kSplit), random.Values<TypeParam>(kSplit));
+}
+
+TYPED_TEST(EveryNumber, CopiesAllBitsOfNaNs) {
+  Generator random(4);
+  std::vector<int64_t> map(1001);
+  std::iota(map.rbegin(), map.rend(), 0);
+  const auto grad = random.HostileValues<TypeParam>(1001);
+  const std::vector<TypeParam> want(grad.rbegin(), grad.rend());
+  const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad));
+  ASSERT_THAT(got, IsOk());
+  EXPECT_EQ(std::memcmp(got->d_values.template As<TypeParam>(), want.data(), want.size() * sizeof(TypeParam)), 0);
+}
+
+TYPED_TEST(EveryNumber, EmptyInputs) {
+  ExpectSameAsReference<TypeParam>({}, {});
+  ExpectDefault<TypeParam>({}, TypeParam{});
+}
+
+TYPED_TEST(EveryNumber, ReportsEveryAllocationFailure) {
+  Generator random(5);
+  const Array map = random.UniformIds<int64_t>(50, 10'000);
+  const Array grad = random.Values<TypeParam>(10'000);
+  for (const Accumulation accumulation : {Accumulation::kSequential, Accumulation::kFast}) {
+    Context ctx;
+    ctx.accumulation = accumulation;
+    ExpectEveryAllocationFailureIsReported(
+        ctx, [&](const Context& failing) { return SparseFillEmptyRowsGrad(map, grad, failing).status(); });
+  }
+}
+
+TEST(FillEmptyRowsGrad, TheRaggedNameIsTheSameOperator) {
+  const Array<int64_t> map({3, 1});
+  const Array<float> grad({1, 2, 4, 8});
+  const auto got = RaggedFillEmptyRowsGrad(map, grad);
+  ASSERT_THAT(got, IsOk());
+  EXPECT_TRUE(HoldsBits(got->d_values.view(), Array<float>({8, 2})));
+  EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(5.0F)));
+  EXPECT_THAT(RaggedFillEmptyRowsGrad(Array<int64_t>({4}), grad),
+              StatusIs(Code::kInvalidArgument, HasSubstr("RaggedFillEmptyRowsGrad: Elements in reverse index")));
+}
+
+TEST(FillEmptyRowsGrad, ClearsTheFlagsOfManyPlacesInParallel) {
+  Generator random(6);
+  ExpectSameAsReference(random.UniformIds<int64_t>(1000, kFlagsSplit), random.Values<uint8_t>(kFlagsSplit));
+}
+
+TEST(FillEmptyRowsGrad, SumsStartFromPlusZero) {
+  ExpectDefault<float>({-0.0F, -0.0F}, 0.0F);
+  ExpectDefault<double>({-0.0}, 0.0);
+  ExpectDefault<Half>(Halves({0x8000}), Half{0});
+  ExpectDefault<BFloat16>(BFloats({0x8000}), BFloat16{0});
+  ExpectDefault<std::complex<double>>({{-0.0, -0.0}}, {0.0, 0.0});
+}
+
+TEST(FillEmptyRowsGrad, SixteenBitTypesRoundAtEveryStep) {
+  ExpectDefault(Halves({0x6800, 0x3c00, 0x3c00}), Half{0x6800});       // 2048 + 1 + 1 = 2048
+  ExpectDefault(BFloats({0x4380, 0x3f80, 0x3f80}), BFloat16{0x4380});  // 256 + 1 + 1 = 256
+  ExpectDefault(Halves({0x7bff, 0x4c00, 0xfbff}), Half{0x7c00});       // 65504 + 16 is infinite and stays so
+}
+
+TEST(FillEmptyRowsGrad, FlushesSubnormalsOfFloat32AndFloat64ButNotOfHalf) {
+  const float tiny = std::numeric_limits<float>::min();
+  const double tiny64 = std::numeric_limits<double>::min();
+  ExpectDefault<float>({tiny / 2, tiny / 2}, 0.0F);   // operands
+  ExpectDefault<float>({tiny * 1.5F, -tiny}, 0.0F);   // result
+  ExpectDefault<float>({-tiny * 1.5F, tiny}, -0.0F);  // of its sign
+  ExpectDefault<double>({tiny64 / 2, tiny64 / 2, tiny64}, tiny64);
+  ExpectDefault<std::complex<float>>({{tiny / 2, tiny}, {tiny / 2, tiny}}, {0.0F, tiny * 2});
+  ExpectDefault<std::complex<double>>({{tiny64, tiny64 / 2}, {tiny64, tiny64 / 2}}, {tiny64 * 2, 0.0});
+  ExpectDefault(BFloats({0x0040, 0x0040}), BFloat16{0});
+  ExpectDefault(BFloats({0x00c0, 0x8080}), BFloat16{0});
+  ExpectDefault(Halves({0x0200, 0x0200, 0x0001}), Half{0x0401});
+  ExpectDefault(Halves({0x0600, 0x8400}), Half{0x0200});
+}
+
+TEST(FillEmptyRowsGrad, LeavesTheCallersFloatingPointModeAlone) {
+  volatile float tiny = std::numeric_limits<float>::min();
+  for (const Accumulation accumulation : {Accumulation::kSequential, Accumulation::kFast}) {
+    Context ctx;
+    ctx.accumulation = accumulation;
+    ASSERT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({}), Array<float>({1, 2}), ctx), IsOk());
+    EXPECT_GT(tiny / 2, 0.0F);
+  }
+}
+
+TEST(FillEmptyRowsGrad, IntegersWrap) {
+  ExpectDefault<int8_t>({127, 1}, -128);
+  ExpectDefault<uint8_t>({255, 2}, 1);
+  ExpectDefault<int16_t>({-32768, -1}, 32767);
+  ExpectDefault<uint16_t>({65535, 65535}, 65534);
+  ExpectDefault<int32_t>({std::numeric_limits<int32_t>::max(), 1}, std::numeric_limits<int32_t>::min());
+  ExpectDefault<uint32_t>({0xffffffff, 3}, 2);
+  ExpectDefault<int64_t>({kMax, 1}, kMin);
+  ExpectDefault<uint64_t>({~uint64_t{0}, 1}, 0);
+}
+
+TEST(FillEmptyRowsGrad, InfinityAndNaN) {
+  const float inf = std::numeric_limits<float>::infinity();
+  ExpectDefault<float>({inf, 1}, inf);
+  ExpectDefault<float>({inf, -inf}, std::numeric_limits<float>::quiet_NaN());
+  ExpectDefault<std::complex<float>>({{inf, 1}, {1, 1}}, {inf, 2});
+}
+
+// Accumulation::kFast.
+
+template <class T>
+auto Widen(T x) {
+  if constexpr (kIsShortFloat<T>) {
+    return BaselineConvert::Widen(x);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+auto PlainTree(std::vector<T> sums) {
+  while (sums.size() > 1) {
+    std::vector<T> next;
+    for (size_t k = 0; k < sums.size(); k += 2) next.push_back(k + 1 < sums.size() ? sums[k] + sums[k + 1] : sums[k]);
+    sums = next;
+  }
+  return sums[0];
+}
+
+template <class T>
+long double RealPart(T x) {
+  return std::real(Widen(x));
+}
+template <class T>
+long double ImagPart(T x) {
+  return std::imag(Widen(x));
+}
+
+template <class T>
+using SumOf = decltype(Widen(T{}));
+
+// d_default_value with kFast; the same bits under every setting.
+template <class T>
+T FastDefault(const std::vector<int64_t>& map, const std::vector<T>& grad) {
+  const Array d_values = reference::Grad<T>(map, grad).d_values;
+  std::vector<T> answers;
+  ForEachSetting([&](const Context& base) {
+    Context ctx = base;
+    ctx.accumulation = Accumulation::kFast;
+    const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
+    ASSERT_THAT(got, IsOk());
+    EXPECT_TRUE(HoldsBits(got->d_values.view(), d_values));
+    answers.push_back(*got->d_default_value.template As<T>());
+    EXPECT_TRUE(SameBits(answers.back(), answers.front()));
+  });
+  return answers.empty() ? T{} : answers.front();
+}
+
+template <class T>
+class EveryFloat : public ::testing::Test {};
+using FloatAndComplexTypes = JoinLists<FloatTypes, TypeList<std::complex<float>, std::complex<double>>>;
+TYPED_TEST_SUITE(EveryFloat, GtestTypes<FloatAndComplexTypes>);
+
+TYPED_TEST(EveryFloat, FastSumIsTheDocumentedTree) {
+  Generator random(7);
+  for (const int64_t n_full : {1, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 1, 29 * 4096 + 77}) {
+    SCOPED_TRACE(n_full);
+    const auto map = random.UniformIds<int64_t>(n_full / 3, n_full);
+    const auto grad = random.Values<TypeParam>(n_full);
+    std::vector<bool> named(grad.size());
+    for (const int64_t place : map) named[static_cast<size_t>(place)] = true;
+    std::vector<SumOf<TypeParam>> sums(1);
+    for (size_t j = 0, others = 0; j < grad.size(); ++j) {
+      if (named[j]) continue;
+      if (others++ % 4096 == 0 && others > 1) sums.emplace_back();
+      sums.back() += Widen(grad[j]);
+    }
+    TypeParam want;
+    if constexpr (std::is_same_v<TypeParam, Half>) {
+      want = BaselineConvert::NarrowToHalf(PlainTree(sums));
+    } else if constexpr (std::is_same_v<TypeParam, BFloat16>) {
+      want = BaselineConvert::NarrowToBFloat16(PlainTree(sums));
+    } else {
+      want = PlainTree(sums);
+    }
+    EXPECT_TRUE(SameBits(FastDefault(map, grad), want));
+  }
+}
+
+// Each value takes part in at most 4096 additions of its block and ceil(log2(blocks)) of the tree, and each addition
+// errs by at most half an epsilon of its result: |error| <= (4096 + log2(blocks) + 2) * epsilon * sum of |x|, with
+// room for the products of errors. Rounding to 16 bits adds half an epsilon of that type.
+TYPED_TEST(EveryFloat, FastSumKeepsItsErrorBound) {
+  using Part = decltype(std::real(SumOf<TypeParam>{}));
+  Generator random(8);
+  const int64_t n_full = 29 * 4096 + 77;
+  const auto grad = random.Values<TypeParam>(n_full);
+  const TypeParam got = FastDefault({}, grad);
+  const long double epsilon16 = std::is_same_v<TypeParam, Half>       ? 0x1p-10L
+                                : std::is_same_v<TypeParam, BFloat16> ? 0x1p-7L
+                                                                      : 0.0L;
+  const auto check = [&](const auto& part) {
+    long double sum = 0;
+    long double magnitude = 0;
+    for (const TypeParam& x : grad) {
+      sum += part(x);
+      magnitude += std::fabs(part(x));
+    }
+    const long double additions = 4096 + std::log2(30.0L) + 2;
+    const long double bound = additions * static_cast<long double>(std::numeric_limits<Part>::epsilon()) * magnitude;
+    EXPECT_LE(std::fabs(part(got) - sum), bound + epsilon16 * std::fabs(sum));
+  };
+  check(RealPart<TypeParam>);
+  check(ImagPart<TypeParam>);
+}
+
+TYPED_TEST(EveryFloat, FastSumOfNothing) { EXPECT_TRUE(SameBits(FastDefault<TypeParam>({}, {}), TypeParam{})); }
+
+TEST(FillEmptyRowsGrad, FastSumsOf16BitTypesRoundOnce) {
+  Context ctx;
+  ctx.accumulation = Accumulation::kFast;
+  const auto got = SparseFillEmptyRowsGrad(Array<int64_t>({}), Array(Halves({0x6800, 0x3c00, 0x3c00})), ctx);
+  ASSERT_THAT(got, IsOk());
+  EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(Half{0x6801})));  // 2050
+}
+
+TEST(FillEmptyRowsGrad, FastSumsFlushSubnormalsOnEveryThread) {
+  const float tiny = std::numeric_limits<float>::min();
+  std::vector<float> grad(kSplit, 0.0F);
+  for (size_t j = 0; j < grad.size(); j += 1000) grad[j] = tiny / 2;  // operands of a block's sum
+  grad[20480] = tiny * 1.5F;                                          // subnormal when the tree adds it
+  grad[16384] = -tiny;                                                // the block before
+  ForEachSetting([&](const Context& base) {
+    Context ctx = base;
+    ctx.accumulation = Accumulation::kFast;
+    const auto got = SparseFillEmptyRowsGrad(Array<int64_t>({}), Array(grad), ctx);
+    ASSERT_THAT(got, IsOk());
+    EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(0.0F)));
+  });
+}
+
+// Errors.
+
+TEST(FillEmptyRowsGradErrors, HostileMapValues) {
+  const Array<float> grad({1, 2, 3});
+  for (const auto& [value, text] : std::vector<std::pair<int64_t, std::string>>{
+           {3, "3"}, {-1, "-1"}, {kMin, "-9223372036854775808"}, {kMax, "9223372036854775807"}}) {
+    EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({0, value, -7}), grad),
+                StatusIs(Code::kInvalidArgument,
+                         "SparseFillEmptyRowsGrad: Elements in reverse index must be in [0, 3) "
+                         "but got " +
+                             text +
+                             " [reverse_index_map[1]: expected a place in "
+                             "grad_values, got " +
+                             text + "]"));
+  }
+  EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({0}), Array<float>({})),
+              StatusIs(Code::kInvalidArgument, HasSubstr("Elements in reverse index must be in [0, 0) but got 0")));
+}
+
+TEST(FillEmptyRowsGradErrors, TheFirstBadEntryIsReportedWhateverTheThreads) {
+  Generator random(9);
+  const Array grad = random.Values<double>(100);
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    Array map = random.UniformIds<int64_t>(kSplit, 100);
+    for (const int64_t bad : random.UniformIds<int64_t>(5, kSplit)) map.values[static_cast<size_t>(bad)] = 100 + bad;
+    const int64_t first = reference::Grad<double>(map.values, grad.values).bad_position;
+    ForEachSetting([&](const Context& base) {
+      CountingAllocator allocator;  // everything is given back
+      Context ctx = base;
+      ctx.allocator = &allocator;
+      EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad, ctx),
+                  StatusIs(Code::kInvalidArgument,
+                           AllOf(HasSubstr("must be in [0, 100) but got " + std::to_string(100 + first) + " "),
+                                 HasSubstr("reverse_index_map[" + std::to_string(first) + "]"))));
+    });
+  }
+}
+
+TEST(FillEmptyRowsGradErrors, RanksInTensorFlowsOrder) {
+  const Array<int64_t> map({0, 1});
+  const Array<float> grad({1, 2});
+  const Array<int64_t> map_matrix({0, 1}, {1, 2});
+  const Array<float> grad_matrix({1, 2}, {2, 1});
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map_matrix, grad),
+              StatusIs(Code::kInvalidArgument, HasSubstr("reverse_index_map must be a vector, saw: [1,2] [")));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(Scalar<int64_t>(0), grad),
+              StatusIs(Code::kInvalidArgument, HasSubstr("reverse_index_map must be a vector, saw: [] [")));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad_matrix),
+              StatusIs(Code::kInvalidArgument, HasSubstr("grad_values must be a vector, saw: [2,1] [")));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map, Scalar(1.0F)),
+              StatusIs(Code::kInvalidArgument, HasSubstr("grad_values must be a vector, saw: [] [")));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map_matrix, grad_matrix),
+              StatusIs(Code::kInvalidArgument, HasSubstr("reverse_index_map must be a vector")));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({-1}), grad_matrix),
+              StatusIs(Code::kInvalidArgument, HasSubstr("grad_values must be a vector")));
+}
+
+TEST(FillEmptyRowsGradErrors, TypesComeFirst) {
+  EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int32_t>({0}, {1, 1}), Array(std::vector{QInt8{1}})),
+              StatusIs(Code::kInvalidArgument, AllOf(HasSubstr("reverse_index_map"), HasSubstr("got int32"))));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({0}, {1, 1}), Array(std::vector{QInt8{1}})),
+              StatusIs(Code::kInvalidArgument,
+                       AllOf(HasSubstr("grad_values"), HasSubstr("half, bfloat16, float32"), HasSubstr("got qint8"))));
+  for (const DType dtype : {DType::kBool, DType::kString, DType::kQInt32, DType::kFloat8E5M2, DType::kInvalid}) {
+    TensorView grad = Array<float>({});
+    grad.dtype = dtype;
+    EXPECT_THAT(SparseFillEmptyRowsGrad(Array<int64_t>({}), grad),
+                StatusIs(Code::kInvalidArgument, HasSubstr("dtype")));
+  }
+}
+
+TEST(FillEmptyRowsGradErrors, OperandsThatAreNoArrays) {
+  const Array<int64_t> map({0});
+  const Array<float> grad({1});
+  TensorView bad = map;
+  bad.shape = Shape(std::vector<int64_t>(Shape::kMaxRank + 1, 1));
+  EXPECT_THAT(SparseFillEmptyRowsGrad(bad, grad), StatusIs(Code::kResourceExhausted, HasSubstr("reverse_index_map")));
+  bad.shape = Shape{-1};
+  EXPECT_THAT(SparseFillEmptyRowsGrad(bad, grad), StatusIs(Code::kInvalidArgument, HasSubstr("reverse_index_map")));
+  bad = grad;
+  bad.data = nullptr;
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map, bad), StatusIs(Code::kInvalidArgument, HasSubstr("grad_values")));
+}
+
+TEST(FillEmptyRowsGradErrors, Devices) {
+  TensorView map = Array<int64_t>({});
+  TensorView grad = Array<float>({});
+  grad.device = Device::kCuda;
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad), StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));
+  map.device = Device::kCuda;
+  EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad), StatusIs(Code::kUnimplemented, HasSubstr("SparseFillEmptyRowsGrad")));
+}
+
+TEST(FillEmptyRowsGrad, ExtraMemoryIsWhatTheHeaderSays) {
+  Generator random(10);
+  const int64_t n_full = 100'000;
+  const Array map = random.UniformIds<int64_t>(1000, n_full);
+  const Array grad = random.Values<std::complex<double>>(n_full);
+  for (const Accumulation accumulation : {Accumulation::kSequential, Accumulation::kFast}) {
+    CountingAllocator allocator;
+    Context ctx;
+    ctx.allocator = &allocator;
+    ctx.accumulation = accumulation;
+    ASSERT_THAT(SparseFillEmptyRowsGrad(map, grad, ctx), IsOk());
+    const size_t outputs = 1001 * sizeof(std::complex<double>);
+    const size_t others = n_full * sizeof(std::complex<double>);
+    const size_t block_sums = accumulation == Accumulation::kFast ? (n_full / 4096 + 1) * 16 : 0;
+    EXPECT_LE(allocator.peak_bytes(), outputs + others + (n_full / 8 + 8) * 2 + block_sums + 64);
+  }
+}
+
+// The forward operator, written plainly: rows ascending, entries of a row in their order, a default in empty rows.
+struct Forward {
+  std::vector<double> output;
+  std::vector<int64_t> reverse_index_map;
+};
+
+Forward FillEmptyRows(const std::vector<int64_t>& rows, const std::vector<double>& values, double default_value,
+                      int64_t num_rows) {
+  Forward forward{{}, std::vector<int64_t>(rows.size())};
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const size_t before = forward.output.size();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] != row) continue;
+      forward.reverse_index_map[i] = static_cast<int64_t>(forward.output.size());
+      forward.output.push_back(values[i]);
+    }
+    if (forward.output.size() == before) forward.output.push_back(default_value);
+  }
+  return forward;
+}
+
+TEST(FillEmptyRowsGrad, AgreesWithFiniteDifferences) {
+  Generator random(11);
+  const auto rows = random.UniformIds<int64_t>(40, 60);
+  const auto values = random.Values<double>(40);
+  const double default_value = random.Value<double>();
+  const auto weights = random.Values<double>(100);
+  const auto loss = [&](const std::vector<double>& v, double d) {
+    const Forward forward = FillEmptyRows(rows, v, d, 60);
+    double sum = 0;
+    for (size_t k = 0; k < forward.output.size(); ++k) sum += weights[k] * forward.output[k] * forward.output[k];
+    return sum;
+  };
+  const Forward forward = FillEmptyRows(rows, values, default_value, 60);
+  std::vector<double> grad;
+  for (size_t k = 0; k < forward.output.size(); ++k) grad.push_back(2 * weights[k] * forward.output[k]);
+  const auto got = SparseFillEmptyRowsGrad(Array(forward.reverse_index_map), Array(grad));
+  ASSERT_THAT(got, IsOk());
+
+  const double step = 1e-4;
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto up = values;
+    auto down = values;
+    up[i] += step;
+    down[i] -= step;
+    const double slope = (loss(up, default_value) - loss(down, default_value)) / (2 * step);
+    EXPECT_NEAR(got->d_values.As<double>()[i], slope, 1e-8);
+  }
+  const double slope = (loss(values, default_value + step) - loss(values, default_value - step)) / (2 * step);
+  EXPECT_NEAR(*got->d_default_value.As<double>(), slope, 1e-8);
+}
+
+}  // namespace
+}  // namespace raggrad

@@ -1,0 +1,50 @@
+// What the gradient's tests share.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
+#include "raggrad/ops/sparse_fill_empty_rows/test/reference.h"
+#include "raggrad/testing/array.h"
+#include "raggrad/testing/settings.h"
+#include "raggrad/testing/status_matchers.h"
+
+namespace raggrad::sparse_fill_empty_rows {
+
+using ::raggrad::testing::Array;
+
+template <class T>
+Array<T> Scalar(T value) {
+  return {{value}, Shape{}};
+}
+
+// Every setting gives what the reference gives, or names the entry that the reference stops at.
+template <class T>
+void ExpectAsReference(const std::vector<int64_t>& map, const std::vector<T>& grad) {
+  const auto want = reference::Grad<T>(map, grad);
+  ::raggrad::testing::ForEachSetting([&](const Context& ctx) {
+    const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad), ctx);
+    if (want.bad_position >= 0) {
+      EXPECT_THAT(got, ::raggrad::testing::StatusIs(
+                           Code::kInvalidArgument,
+                           ::testing::HasSubstr("[reverse_index_map[" + std::to_string(want.bad_position) + "]")));
+      return;
+    }
+    ASSERT_THAT(got, ::raggrad::testing::IsOk());
+    EXPECT_TRUE(::raggrad::testing::HoldsBits(got->d_values.view(), Array(want.d_values)));
+    EXPECT_TRUE(::raggrad::testing::HoldsBits(got->d_default_value.view(), Scalar(want.d_default_value)));
+  });
+}
+
+// The same for a map without a bad entry.
+template <class T>
+void ExpectSameAsReference(const std::vector<int64_t>& map, const std::vector<T>& grad) {
+  ASSERT_EQ(reference::Grad<T>(map, grad).bad_position, -1);
+  ExpectAsReference(map, grad);
+}
+
+}  // namespace raggrad::sparse_fill_empty_rows

@@ -1,0 +1,33 @@
+// The choice of the backend: by the device that the operands are on.
+#include "raggrad/cuda/loader.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+
+namespace raggrad::sparse_segment {
+
+using cuda::RunOnDevice;
+
+Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept {
+  return RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2(problem, ctx); });
+}
+
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
+  return RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::Grad(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad(problem, ctx); });
+}
+
+Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept {
+  return RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradApply(problem, update, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_apply(problem, update, ctx); });
+}
+
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  return RunOnDevice<on_cuda::Kernels>(
+      problem.op, problem.data.device, [&] { return on_cpu::Forward(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.forward(problem, ctx); });
+}
+
+}  // namespace raggrad::sparse_segment

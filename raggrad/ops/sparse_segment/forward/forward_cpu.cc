@@ -1,0 +1,134 @@
+// Host side of the CPU backend of the forwards: checks of the ids, the output, split of the row loop over workers.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <type_traits>
+
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/isa_choice.h"
+#include "raggrad/cpu/row_split.h"
+#include "raggrad/ops/sparse_segment/forward/forward_checks.h"
+#include "raggrad/ops/sparse_segment/forward/pool_rows.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+
+namespace raggrad::sparse_segment::on_cpu {
+namespace {
+
+using cpu::Chunks;
+using cpu::ForEachChunkUntilStopped;
+using cpu::SplitEvenly;
+
+constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
+
+template <class Idx, class Seg>
+Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexcept {
+  if (p.n() == 0) return {};
+  const Idx* indices = p.indices.As<Idx>();
+  const Seg* ids = p.segment_ids.As<Seg>();
+  const int64_t data_rows = p.data.dim(0);
+  std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
+  const Chunks chunks = SplitEvenly(executor, p.n(), kIdGrain);
+  Status looked = ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    bool valid = true;  // without a branch for each id, so that the loops become vector code
+    for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
+    for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
+    if (!valid) fault.store(true, std::memory_order_relaxed);
+  });
+  if (!looked.ok()) return looked;
+  return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
+}
+
+// Which ids an output row pools, found in the sorted ids without any table. A unit of work is an output row that is
+// written or a row of data that is read, so that long segments and long gaps between segments are both cut.
+template <class Seg>
+struct SegmentRows {
+  const Seg* ids;
+  int64_t n;
+
+  int64_t first_id(int64_t row) const noexcept { return std::lower_bound(ids, ids + n, row) - ids; }
+  int64_t length(int64_t row) const noexcept { return first_id(row + 1) - first_id(row); }
+
+  // Row r begins at unit r + first_id(r), and id i is at unit i + ids[i] + 1.
+  int64_t row_at(int64_t unit) const noexcept {
+    int64_t id = 0;  // the first that is behind `unit`
+    for (int64_t upper = n; id < upper;) {
+      const int64_t middle = id + (upper - id) / 2;
+      if (middle + ids[middle] < unit) {
+        id = middle + 1;
+      } else {
+        upper = middle;
+      }
+    }
+    const int64_t row = unit - id;
+    return id > 0 && ids[id - 1] == row ? row + 1 : row;  // if that row has ids before, it began before
+  }
+};
+
+// Output rows [row_begin, row_end): pools those that are segments, zeroes the others. If not all columns are asked for,
+// there are no others.
+template <class T, class Idx, class Seg>
+void PoolRows(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, PoolSegmentsFunction<T, Idx> pool,
+              int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) noexcept {
+  const auto zero = [&](int64_t begin, int64_t end) {
+    std::memset(static_cast<void*>(job.output + begin * job.width), 0,
+                static_cast<size_t>((end - begin) * job.width) * sizeof(T));
+  };
+  SegmentBatch batch;
+  int64_t row = row_begin;
+  int64_t id = segments.first_id(row_begin);
+  const int64_t end = segments.first_id(row_end);
+  while (id < end) {
+    const Seg segment = segments.ids[id];
+    if (row < segment) zero(row, segment);
+    batch.rows[batch.count] = segment;
+    batch.starts[batch.count++] = id;
+    while (id < end && segments.ids[id] == segment) ++id;
+    batch.starts[batch.count] = id;
+    row = int64_t{segment} + 1;
+    if (batch.count == SegmentBatch::kCapacity || id == end) {
+      pool(job, batch, column_begin, column_end);
+      batch.count = 0;
+    }
+  }
+  if (row < row_end) zero(row, row_end);
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
+  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolLoopsFor<I>(); });
+  if (!loops.ok()) return loops.status();
+  const Result<int64_t> rows = OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
+  if (!rows.ok()) return rows.status();
+  // Before the other ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  const Result<Shape> shape = OutputShape(p, *rows);
+  if (!shape.ok()) return shape.status();
+  Result<Tensor> output = AllocateOutput(ctx, 0, p.data.dtype, *shape);
+  if (!output.ok()) return output;
+  Executor& executor = ExecutorOf(ctx);
+  if (!p.ids_checked) {
+    if (Status s = CheckIds<Idx, Seg>(p, executor, *rows); !s.ok()) return s;
+  }
+  if (output->bytes() == 0) return output;
+
+  const int64_t width = *Shape::Product(p.data.shape.tail());
+  const PoolJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
+  const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
+  Status pooled = cpu::RunRows(
+      executor, cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T))), *rows, width,
+      [&](int64_t unit) { return segments.row_at(unit); }, [&](int64_t row) { return segments.length(row); },
+      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+        PoolRows(job, segments, (*loops)->template of<T>().template pool<Idx>(), row_begin, row_end, column_begin,
+                 column_end);
+      });
+  if (!pooled.ok()) return pooled;
+  return output;
+}
+
+}  // namespace
+
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  return VisitTypes(problem, [&]<class T, class Idx, class Seg>() { return Forward<T, Idx, Seg>(problem, ctx); });
+}
+
+}  // namespace raggrad::sparse_segment::on_cpu

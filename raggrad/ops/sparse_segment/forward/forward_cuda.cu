@@ -1,0 +1,168 @@
+// Host side of the GPU backend of the forwards: one kernel looks at all ids, one read tells what it found and how many
+// rows there are (neither is needed with a plan), one kernel finds where segments begin, and one pools them.
+#include <bit>
+
+#include "raggrad/cuda/call.cuh"
+#include "raggrad/cuda/device.cuh"
+#include "raggrad/ops/sparse_segment/forward/forward_checks.h"
+#include "raggrad/ops/sparse_segment/forward/pool_rows.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+namespace {
+
+using cuda::Blocks;
+using cuda::Call;
+using cuda::GlobalThread;
+using cuda::ToStatus;
+using cuda::UncapturedCall;
+
+constexpr int kThreads = 256;
+
+// What is read back.
+struct Found {
+  static constexpr int kFault = 0;  // not 0: an index is out of range, or segment ids do not ascend from 0
+  static constexpr int kLast = 1;   // the last segment id
+  static constexpr int kWords = 2;
+};
+
+template <class Idx, class Seg>
+__global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t n, int64_t data_rows, uint64_t* found) {
+  const int64_t i = GlobalThread();
+  if (i >= n) return;
+  const int64_t index = indices[i], segment = segment_ids[i];
+  const int64_t before = i == 0 ? 0 : segment_ids[i - 1];
+  if (index < 0 || index >= data_rows || segment < before) found[Found::kFault] = 1;
+  if (i == n - 1) found[Found::kLast] = static_cast<uint64_t>(segment);
+}
+
+// starts[s]: the first id that belongs to segment s or one behind it. By bisection, so that neither a long segment nor
+// a long gap between two is the work of one thread.
+template <class Seg>
+__global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t rows, int64_t* starts) {
+  const int64_t s = GlobalThread();
+  if (s > rows) return;
+  int64_t low = 0, high = n;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (segment_ids[middle] < s) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  starts[s] = low;
+}
+
+Result<Tensor> ToHost(const UncapturedCall& call, const TensorView& view) noexcept {
+  Result<Tensor> copy = raggrad::AllocateOutput(Context{}, 0, view.dtype, view.shape);
+  if (!copy.ok()) return copy;
+  const cudaError_t error =
+      cudaMemcpyAsync(copy->data(), view.data, copy->bytes(), cudaMemcpyDeviceToHost, call.stream);
+  if (Status s = ToStatus(error, "ids could not be read"); !s.ok()) return s;
+  if (Status s = call.AwaitAll("ids could not be read"); !s.ok()) return s;
+  return copy;
+}
+
+// The message of a fault is the CPU's, which goes from segment to segment: it is given the ids.
+template <class Idx, class Seg>
+Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t rows) noexcept {
+  const Result<Tensor> indices = ToHost(call, p.indices);
+  if (!indices.ok()) return indices.status();
+  const Result<Tensor> segment_ids = ToHost(call, p.segment_ids);
+  if (!segment_ids.ok()) return segment_ids.status();
+  ForwardProblem on_host = p;
+  on_host.indices = indices->view();
+  on_host.segment_ids = segment_ids->view();
+  return FirstFault<Idx, Seg>(on_host, rows);
+}
+
+template <class Idx, class Seg>
+Status Look(const UncapturedCall& call, const ForwardProblem& p, std::span<uint64_t> found) noexcept {
+  Result<Scratch<uint64_t>> words = Scratch<uint64_t>::Make(call.ctx, Found::kWords);
+  if (!words.ok()) return words.status();
+  if (Status s = call.Fill(words->data(), 0, Found::kWords * sizeof(uint64_t)); !s.ok()) return s;
+  if (Status s = call.Launch(CheckKernel<Idx, Seg>, Blocks(p.n(), kThreads), kThreads, p.indices.As<Idx>(),
+                             p.segment_ids.As<Seg>(), p.n(), p.data.dim(0), words->data());
+      !s.ok()) {
+    return s;
+  }
+  return call.ReadBack(words->data(), found);
+}
+
+template <int V, class T, class Idx>
+Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
+  const auto strips = static_cast<uint64_t>((job.width + V - 1) / V);
+  const int lanes = static_cast<int>(std::bit_ceil(std::min<uint64_t>(strips, 32)));
+  const int64_t columns_at_once = (static_cast<int64_t>(strips) + lanes - 1) / lanes;
+  const dim3 grid(Blocks(job.rows, kPoolThreads / lanes),
+                  static_cast<unsigned>(std::min<int64_t>(columns_at_once, 65535)));
+  return call.Launch(PoolKernel<V, T, Idx>, grid, kPoolThreads, job, lanes);
+}
+
+template <class T, class Idx, class Seg>
+Status PoolAll(const Call& call, const ForwardProblem& p, int64_t rows, Tensor& output) noexcept {
+  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.ctx, rows + 1);
+  if (!starts.ok()) return starts.status();
+  if (Status s = call.Launch(StartsKernel<Seg>, Blocks(rows + 1, kThreads), kThreads, p.segment_ids.As<Seg>(), p.n(),
+                             rows, starts->data());
+      !s.ok()) {
+    return s;
+  }
+  const int64_t width = *Shape::Product(p.data.shape.tail());
+  const PoolJob<T, Idx> job = {p.combiner,     p.data.As<T>(), width,         p.indices.As<Idx>(),
+                               starts->data(), rows,           output.As<T>()};
+  constexpr int kVector = 16 / sizeof(T);
+  const bool aligned = width % kVector == 0 && reinterpret_cast<uintptr_t>(p.data.data) % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(output.data()) % 16 == 0;
+  return aligned ? Pool<kVector>(call, job) : Pool<1>(call, job);
+}
+
+Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t rows) noexcept {
+  const Result<Shape> shape = OutputShape(p, rows);
+  if (!shape.ok()) return shape.status();
+  return cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
+}
+
+// With ids that are known to be good.
+template <class T, class Idx, class Seg>
+Result<Tensor> PoolInto(const Call& call, const ForwardProblem& p, int64_t rows, Result<Tensor> output) noexcept {
+  if (!output.ok() || output->bytes() == 0) return output;
+  const Status pooled =
+      p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, rows, *output);
+  if (!pooled.ok()) return pooled;
+  return output;
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> CheckAndPool(const UncapturedCall& call, const ForwardProblem& p) noexcept {
+  uint64_t found[Found::kWords] = {};
+  if (p.n() > 0) {
+    if (Status s = Look<Idx, Seg>(call, p, found); !s.ok()) return s;
+  }
+  const auto last = static_cast<Seg>(found[Found::kLast]);
+  const Result<int64_t> rows = OutputRows<Idx>(p, last);
+  if (!rows.ok()) return rows.status();
+  Result<Tensor> output = AllocateRows(call, p, *rows);
+  if (!output.ok()) return output;
+  if (p.n() > 0 && (found[Found::kFault] != 0 || last >= *rows)) return Fault<Idx, Seg>(call, p, *rows);
+  return PoolInto<T, Idx, Seg>(call, p, *rows, std::move(output));
+}
+
+}  // namespace
+
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  if (problem.ids_checked) {
+    const Result<Call> call = Call::Begin(ctx);
+    if (!call.ok()) return call.status();
+    return VisitTypes(problem, [&]<class T, class Idx, class Seg>() {
+      const int64_t rows = *problem.num_segments;
+      return PoolInto<T, Idx, Seg>(*call, problem, rows, AllocateRows(*call, problem, rows));
+    });
+  }
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
+  if (!call.ok()) return call.status();
+  return VisitTypes(problem,
+                    [&]<class T, class Idx, class Seg>() { return CheckAndPool<T, Idx, Seg>(*call, problem); });
+}
+
+}  // namespace raggrad::sparse_segment::on_cuda

@@ -1,0 +1,62 @@
+// The innermost loop of the forwards: pools the rows of segments. Compiled once per instruction-set level
+// (cpu/isa_choice.h).
+#pragma once
+
+#include <cstdint>
+
+#include "raggrad/core/dtype.h"
+#include "raggrad/core/isa.h"
+#include "raggrad/cpu/isa_choice.h"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
+
+namespace raggrad::sparse_segment {
+
+template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
+struct PoolJob {
+  SegmentCombiner combiner;
+  const T* data;  // [.., width]
+  int64_t width;
+  const Idx* indices;  // checked
+  int64_t num_ids;
+  T* output;  // [.., width]
+
+  [[gnu::always_inline]] const T* row(int64_t id) const noexcept {
+    return data + static_cast<int64_t>(indices[id]) * width;
+  }
+};
+
+// Segments that follow each other: number s pools the ids [starts[s], starts[s + 1]), of which there is at least one,
+// into output row rows[s].
+struct SegmentBatch {
+  static constexpr int64_t kCapacity = 64;
+  int64_t count = 0;
+  int64_t rows[kCapacity];
+  int64_t starts[kCapacity + 1];
+};
+
+// Columns [column_begin, column_end) of the batch's rows. The floating-point environment is the caller's.
+template <class T, class Idx>
+using PoolSegmentsFunction = void (*)(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
+                                      int64_t column_end) noexcept;
+
+template <class T>
+struct PoolLoopsOf {
+  PoolSegmentsFunction<T, int32_t> narrow;
+  PoolSegmentsFunction<T, int64_t> wide;
+
+  template <class Idx>
+  PoolSegmentsFunction<T, Idx> pool() const noexcept {
+    if constexpr (std::is_same_v<Idx, int32_t>) {
+      return narrow;
+    } else {
+      return wide;
+    }
+  }
+};
+
+using PoolLoops = cpu::PerType<PoolLoopsOf, JoinLists<FloatTypes, TypeList<uint8_t, uint16_t, uint32_t, uint64_t>>>;
+
+template <Isa I>
+const PoolLoops& PoolLoopsFor() noexcept;
+
+}  // namespace raggrad::sparse_segment

@@ -1,0 +1,100 @@
+// The last part of the sums: rows that go over the end of a group of contributions.
+#pragma once
+
+#include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+inline constexpr int kParts = 16;
+inline constexpr int kCombineColumns = 32;
+
+// In how many groups after `group` the row goes on that begins in it and is the last there. By all lanes of a warp.
+template <class T>
+__device__ int64_t GroupsAfter(const SumJob<T>& job, int64_t group, int64_t groups) {
+  if (group + 1 >= groups) return 0;
+  const int64_t next = (group + 1) * kContributionsPerGroup;
+  const uint32_t row = job.contributions[next - 1].row;
+  const bool began_before = group > 0 && job.contributions[group * kContributionsPerGroup - 1].row == row;
+  if (began_before || job.contributions[next].row != row) return 0;
+  // The first contribution of group `in` is of this row, that of group `out` is not, or there is no such group. The
+  // next groups are asked first: few rows go further.
+  int64_t in = group + 1;
+  int64_t out = groups;
+  for (int64_t step = 1; out - in > 1; step = (out - in + 31) / 32) {
+    const int64_t probe = in + step * (static_cast<int64_t>(threadIdx.x) + 1);
+    const bool same = probe < out && job.contributions[probe * kContributionsPerGroup].row == row;
+    const uint32_t all_same = __ballot_sync(~0U, same);
+    in += step * __popc(all_same);
+    if (all_same != ~0U) out = min(out, in + step);
+  }
+  return in - group;
+}
+
+// numbers[0] + numbers[stride] + ... below `end`, left to right, added to `sum`.
+template <class A>
+__device__ A AddEvery(const A* numbers, int64_t count, int64_t stride, A sum) {
+  for (int64_t i = 0; i < count; i += kBatch) {
+    A x[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (i + b < count) x[b] = numbers[(i + b) * stride];
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (i + b < count) sum = cuda::Add(sum, x[b]);
+    }
+  }
+  return sum;
+}
+
+// A block of kParts warps looks at as many groups and at kCombineColumns columns, those of strip blockIdx.y +
+// first_strip. A row that goes on in c groups is the tail of the first of them, plus part 0, plus part 1, ...; part k
+// is the sum of the carries k, k + kParts, ..., left to right. With few carries every part is one number, and the warp
+// adds them by itself; otherwise each warp sums a part. There is at most one such row in a block, for it goes on to the
+// next.
+template <class T, bool kUpdate>
+__global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t first_strip) {
+  using A = SumType<T>;
+  __shared__ int64_t long_first;
+  __shared__ int64_t long_count;
+  __shared__ A parts[kParts][kCombineColumns];
+  const int64_t column = (first_strip + blockIdx.y) * kCombineColumns + threadIdx.x;
+  const bool has_column = column < job.width;
+  const auto finish_row = [&](int64_t group, A sum) {
+    const A sums[1] = {sum};
+    job.sink.template Take<1, kUpdate>(job.rows_before[group + 1] - 1,
+                                       job.contributions[(group + 1) * kContributionsPerGroup - 1].row, column,
+                                       job.width, sums);
+  };
+
+  if (threadIdx.x == 0 && threadIdx.y == 0) long_count = 0;
+  __syncthreads();
+  const int64_t group = int64_t{blockIdx.x} * kParts + threadIdx.y;
+  const int64_t count = GroupsAfter(job, group, groups);
+  cuda::AwaitKernelBefore();  // for carries and tails
+  if (count > kParts) {
+    if (threadIdx.x == 0) {
+      long_first = group;
+      long_count = count;
+    }
+  } else if (count > 0 && has_column) {
+    const int64_t place = group * job.width + column;
+    finish_row(group, AddEvery(job.carries + place + job.width, count, job.width, job.tails[place]));
+  }
+  __syncthreads();
+  if (long_count == 0) return;
+
+  const int64_t place = long_first * job.width + column;
+  const int part = static_cast<int>(threadIdx.y);
+  if (has_column) {
+    const A* const carries = job.carries + place + (1 + part) * job.width;
+    const int64_t in_part = (long_count - part + kParts - 1) / kParts;
+    parts[part][threadIdx.x] = AddEvery(carries + kParts * job.width, in_part - 1, kParts * job.width, carries[0]);
+  }
+  __syncthreads();
+  if (part == 0 && has_column) {
+    finish_row(long_first, AddEvery(&parts[0][threadIdx.x], kParts, kCombineColumns, job.tails[place]));
+  }
+}
+
+}  // namespace raggrad::sparse_segment::on_cuda

@@ -1,0 +1,250 @@
+// Host side of the GPU backend: plan, outputs, the sums.
+#include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
+#include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
+#include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/update/optimizer_job.h"
+
+namespace raggrad::sparse_segment::on_cuda {
+namespace {
+
+using cuda::AllocateOutput;
+
+// Without a plan, one has to be made, and the call waits for its number of unique rows.
+Result<Call> BeginCall(const GradProblem& p, const Context& ctx) noexcept {
+  if (p.plan != nullptr) return Call::Begin(ctx);
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
+  if (!call.ok()) return call.status();
+  return Call(*call);
+}
+
+// The plan that came with the problem, or one that is made now.
+class PlanOf {
+ public:
+  static Result<PlanOf> Make(const Call& any_call, const GradProblem& p) noexcept {
+    PlanOf plan;
+    if (p.plan != nullptr) plan.ready_ = &p.plan->device_sorted;
+    if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // nvcc 13.0 would copy
+    const Result<UncapturedCall> call = UncapturedCall::From(any_call);
+    if (!call.ok()) return call.status();
+    const Result<ReportTo> report = ReportTo::ThisThread();
+    if (!report.ok()) return report.status();
+    Result<Plan> made = QueuePlan(*call, p.ids, p.is_scaled(), {}, *report);
+    if (!made.ok()) return made.status();
+    const Result<Report> read = report->Await(*call, p.ids);
+    if (!read.ok()) return read.status();
+    plan.own_ = *std::move(made);
+    plan.own_.num_unique = static_cast<int64_t>(read->num_unique);
+    return Result<PlanOf>(std::move(plan));
+  }
+  const Plan& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
+  const Plan* operator->() const noexcept { return &**this; }
+
+ private:
+  const Plan* ready_ = nullptr;
+  Plan own_;
+};
+
+template <class T, bool kUpdate = false>
+Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const RowSink<T>& sink) noexcept {
+  if (Status s = CheckFitsGpu(p.ids, /*needs_segments=*/p.width > 0); !s.ok()) return s;
+  const SumJob<T> job = {.grad = p.grad.As<T>(),
+                         .width = p.width,
+                         .contributions = plan.contributions.data(),
+                         .n = p.ids.n(),
+                         .rows_before = plan.rows_before,
+                         .counts = p.combiner == SegmentCombiner::kSum ? nullptr : plan.counts,
+                         .combiner = p.combiner,
+                         .carries = nullptr,
+                         .tails = nullptr,
+                         .sink = sink};
+  return SumRows<T, kUpdate>(call, job, call.ctx.accumulation.value_or(Accumulation::kFast));
+}
+
+Shape RowsShape(const GradProblem& p, int64_t rows) noexcept { return Shape::WithDim0(rows, p.grad.shape.tail()); }
+
+// Tensors for rows one after the other, and for the table rows they belong to.
+Result<SparseSegmentGradV2Output> AllocateRows(const Call& call, const GradProblem& p, int64_t rows) noexcept {
+  Result<Tensor> output = AllocateOutput(call, 0, p.grad.dtype, RowsShape(p, rows));
+  if (!output.ok()) return output.status();
+  Result<Tensor> unique_rows = AllocateOutput(call, 1, p.index_dtype, Shape{rows});
+  if (!unique_rows.ok()) return unique_rows.status();
+  return SparseSegmentGradV2Output{*std::move(output), *std::move(unique_rows)};
+}
+
+template <class T>
+RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
+  RowSink<T> sink = {};
+  sink.output = output.As<T>();
+  sink.max_rows = output.shape()[0];
+  sink.unique_rows = unique_rows.data();
+  sink.unique_is_wide = unique_rows.dtype() == DType::kInt64;
+  return sink;
+}
+
+// Fills the output behind its last row: a thread for each value, and one for each unique row.
+template <class T>
+__global__ void PadKernel(const Report* report, T* output, int64_t width, int64_t max_rows, void* unique_rows,
+                          bool unique_is_wide, int64_t table_rows) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t num_unique = static_cast<int64_t>(report->num_unique);
+  if (i >= num_unique * width && i < max_rows * width) output[i] = T{};
+  if (i < num_unique || i >= max_rows) return;
+  if (unique_is_wide) {
+    static_cast<int64_t*>(unique_rows)[i] = table_rows;
+  } else {
+    static_cast<int32_t*>(unique_rows)[i] = static_cast<int32_t>(table_rows);
+  }
+}
+
+template <class T>
+Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const Report* report) noexcept {
+  constexpr int kThreads = 256;
+  const int64_t items = sink.max_rows * std::max<int64_t>(p.width, 1);
+  if (items == 0) return {};
+  return call.Launch(PadKernel<T>, cuda::Blocks(items, kThreads), kThreads, report, sink.output, p.width, sink.max_rows,
+                     sink.unique_rows, sink.unique_is_wide, p.ids.table_rows);
+}
+
+// Queues all there is to do, with room for some number of rows.
+template <class T>
+Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to) noexcept {
+  const Result<Plan> plan = QueuePlan(call, p.ids, p.is_scaled(), {}, to);
+  if (!plan.ok()) return plan.status();
+  // Without segments every segment id is bad, and there is nothing that could be summed instead.
+  return p.ids.num_segments > 0 ? RunSums<T>(call, p, *plan, sink) : Status();
+}
+
+template <class T>
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const GradProblem& p,
+                                                     int64_t max_unique) noexcept {
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, max_unique);
+  if (!rows.ok()) return rows.status();
+  Result<Tensor> report = AllocateOutput(call, 2, DType::kUInt64, Shape{kReportWords});
+  if (!report.ok()) return report.status();
+  const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
+  const ReportTo to = {report->As<Report>(), 0, p.combiner};
+  const Status queued =
+      p.ids.n() == 0 || p.ids.table_rows == 0 ? QueueEmptyReport(call, p.ids, to) : QueueGradV2(call, p, sink, to);
+  if (!queued.ok()) return queued;
+  if (Status s = Pad(call, p, sink, report->As<Report>()); !s.ok()) return s;
+  return SparseSegmentGradV2PaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices),
+                                         *std::move(report)};
+}
+
+// Rows that an output could have.
+int64_t MostRows(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.ids.table_rows); }
+
+// Whether an output may get memory for all of them: then the sums need not wait until their number is known, which
+// saves 10 us. The output keeps that memory, so only if it is little.
+bool HasRoomForAll(const Call& call, const GradProblem& p) noexcept {
+  constexpr int64_t kMostBytes = 4 << 20;
+  const int64_t most_values = kMostBytes / static_cast<int64_t>(DTypeSize(p.grad.dtype));
+  return call.own_pool && p.plan == nullptr && MostRows(p) <= most_values / std::max<int64_t>(p.width, 1);
+}
+
+// The first rows of a tensor, in its memory.
+Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t rows) noexcept {
+  Shape shape = Shape::WithDim0(rows, tensor.shape().tail());
+  if (!shape.valid()) return Status(Code::kResourceExhausted, "no memory for a shape");
+  const DType dtype = tensor.dtype();
+  const size_t bytes = tensor.bytes();
+  return Tensor(call.ctx.allocator, tensor.release(), bytes, dtype, std::move(shape), Device::kCuda);
+}
+
+template <class T>
+Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, const GradProblem& p) noexcept {
+  const Result<UncapturedCall> uncaptured = UncapturedCall::From(any_call);
+  if (!uncaptured.ok()) return uncaptured.status();
+  const UncapturedCall& call = *uncaptured;
+  const Result<ReportTo> report = ReportTo::ThisThread();
+  if (!report.ok()) return report.status();
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MostRows(p));
+  if (!rows.ok()) return rows.status();
+  const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
+  const Status queued = QueueGradV2(call, p, sink, *report);
+  const Result<Report> read = report->Await(call, p.ids);  // in any case: it may be on its way
+  if (!queued.ok()) return queued;
+  if (!read.ok()) return read.status();
+  const auto num_unique = static_cast<int64_t>(read->num_unique);
+  Result<Tensor> output = FirstRows(call, std::move(rows->output), num_unique);
+  if (!output.ok()) return output.status();
+  Result<Tensor> unique_rows = FirstRows(call, std::move(rows->sorted_unique_indices), num_unique);
+  if (!unique_rows.ok()) return unique_rows.status();
+  return SparseSegmentGradV2Output{*std::move(output), *std::move(unique_rows)};
+}
+
+// A sink that updates the table.
+template <class T>
+RowSink<T> SinkOf(const UpdateProblem& update, int64_t width) noexcept {
+  RowSink<T> sink = {};
+  sink.optimizer = OptimizerOf(update.update);
+  sink.table_type = update.table.dtype;
+  sink.update = ReadOptimizer<SumType<T>>(update.update);
+  sink.update.table = update.table.data;
+  sink.update.width = width;
+  return sink;
+}
+
+}  // namespace
+
+Result<SparseSegmentGradV2Output> GradV2(const GradProblem& p, const Context& ctx) noexcept {
+  const Result<Call> call = BeginCall(p, ctx);
+  if (!call.ok()) return call.status();
+  if (p.ids.n() == 0 || p.ids.table_rows == 0) return AllocateRows(*call, p, 0);
+  if (HasRoomForAll(*call, p)) {
+    return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2WithRoomForAll<T>(*call, p); });
+  }
+  const Result<PlanOf> plan = PlanOf::Make(*call, p);
+  if (!plan.ok()) return plan.status();
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, (*plan)->num_unique);
+  if (!rows.ok()) return rows.status();
+  const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
+    return RunSums<T>(*call, p, **plan, SinkOf<T>(rows->output, rows->sorted_unique_indices));
+  });
+  if (!summed.ok()) return summed;
+  return rows;
+}
+
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& p, int64_t max_unique,
+                                                     const Context& ctx) noexcept {
+  const Result<Call> call = Call::Begin(ctx);
+  if (!call.ok()) return call.status();
+  return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2Padded<T>(*call, p, max_unique); });
+}
+
+Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
+  const Result<Call> call = BeginCall(p, ctx);
+  if (!call.ok()) return call.status();
+  // Before the ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  Result<Tensor> output = AllocateOutput(*call, 0, p.grad.dtype, RowsShape(p, p.ids.table_rows));
+  if (!output.ok()) return output.status();
+  if (Status s = call->Fill(output->data(), 0, output->bytes()); !s.ok()) return s;
+  if (p.ids.n() == 0 || p.ids.table_rows == 0) return output;
+  const Result<PlanOf> plan = PlanOf::Make(*call, p);
+  if (!plan.ok()) return plan.status();
+  if (p.width == 0) return output;
+  const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
+    RowSink<T> sink = {};
+    sink.output = output->As<T>();
+    sink.dense = true;
+    sink.max_rows = p.ids.table_rows;
+    return RunSums<T>(*call, p, **plan, sink);
+  });
+  if (!summed.ok()) return summed;
+  return output;
+}
+
+Status GradApply(const GradProblem& p, const UpdateProblem& update, const Context& ctx) noexcept {
+  if (p.ids.n() == 0 || p.ids.table_rows == 0 || p.width == 0) return {};
+  const Result<Call> call = BeginCall(p, ctx);
+  if (!call.ok()) return call.status();
+  const Result<PlanOf> plan = PlanOf::Make(*call, p);
+  if (!plan.ok()) return plan.status();
+  return Visit(FloatTypes{}, p.grad.dtype,
+               [&]<class T>() { return RunSums<T, true>(*call, p, **plan, SinkOf<T>(update, p.width)); });
+}
+
+extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_segment = {
+    &GradV2, &GradV2Padded, &Grad, &GradApply, &Forward, &MakePlan, &FirstDifference};
+
+}  // namespace raggrad::sparse_segment::on_cuda

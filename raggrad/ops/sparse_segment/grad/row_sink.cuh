@@ -1,0 +1,153 @@
+// Where a summed row goes: it is stored, or an optimizer takes a step with it.
+#pragma once
+
+#include "raggrad/cuda/arithmetic.cuh"
+#include "raggrad/ops/sparse_segment/plan/device_plan.h"
+#include "raggrad/ops/sparse_segment/update/optimizer_step.h"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+// Neighbouring values of a row, as one lane reads and writes them at once.
+template <class T, int kColumns>
+struct alignas(kColumns * sizeof(T)) Columns {
+  T values[kColumns];
+};
+
+// The same as one word, which the compiler keeps in as few registers as there can be.
+template <class T, int kColumns, size_t kBytes = kColumns * sizeof(T)>
+using Packed = std::conditional_t<
+    kBytes == 16, uint4,
+    std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, unsigned int, unsigned short>>>;
+
+template <int kColumns, class T>
+__device__ Columns<T, kColumns> Load(const T* from) {
+  return *reinterpret_cast<const Columns<T, kColumns>*>(from);
+}
+template <int kColumns, class T>
+__device__ Packed<T, kColumns> LoadPacked(const T* from) {
+  return *reinterpret_cast<const Packed<T, kColumns>*>(from);
+}
+template <class T, int kColumns>
+__device__ Columns<T, kColumns> Unpack(const Packed<T, kColumns>& packed) {
+  return reinterpret_cast<const Columns<T, kColumns>&>(packed);
+}
+
+template <class T, int kColumns>
+__device__ void Store(T* to, const Columns<T, kColumns>& columns) {
+  *reinterpret_cast<Columns<T, kColumns>*>(to) = columns;
+}
+
+// For values that are not read again soon: leaves the cache to the gradient, whose rows are read many times.
+template <class T, int kColumns>
+__device__ void StoreOnce(T* to, const Columns<T, kColumns>& columns) {
+  using Word = Packed<T, kColumns>;
+  __stcs(reinterpret_cast<Word*>(to), reinterpret_cast<const Word&>(columns));
+}
+
+template <class T>
+struct RowSink {
+  using A = SumType<T>;
+
+  T* output;            // [max_rows, width]; rows are stored there, unless an optimizer gets them
+  bool dense;           // to their places in the table; otherwise one after the other
+  int64_t max_rows;     // of the output
+  void* unique_rows;    // if not null: gets the table rows that the rows of the output belong to
+  bool unique_is_wide;  // they are int64
+  Optimizer optimizer;
+  DType table_type;
+  OptimizerJob<A> update;
+
+  __device__ void WriteUniqueRow(uint32_t place, uint32_t row) const {
+    if (place >= max_rows) return;
+    if (unique_is_wide) {
+      static_cast<int64_t*>(unique_rows)[place] = row;
+    } else {
+      static_cast<int32_t*>(unique_rows)[place] = static_cast<int32_t>(row);
+    }
+  }
+
+  // sums: columns [column, column + kColumns) of the place-th row, which is `row` in the table.
+  template <int kColumns, bool kUpdate>
+  __device__ void Take(uint32_t place, uint32_t row, int64_t column, int64_t width, const A (&sums)[kColumns]) const {
+    Columns<T, kColumns> rounded;
+    for (int c = 0; c < kColumns; ++c) rounded.values[c] = cuda::Narrow<T>(sums[c]);
+    if constexpr (kUpdate) {
+      Columns<A, kColumns> gradient;  // as a stored one reads back: rounded, and without minus zero
+      for (int c = 0; c < kColumns; ++c) {
+        gradient.values[c] = cuda::Add(cuda::Widen(rounded.values[c]), A{0});
+      }
+      Update(row * width + column, gradient);
+    } else {
+      if (place < max_rows) StoreOnce(output + (dense ? row : place) * width + column, rounded);
+    }
+  }
+
+ private:
+  template <int kColumns>
+  __device__ void Update(int64_t at, const Columns<A, kColumns>& gradient) const {
+    if constexpr (std::is_same_v<A, double>) {
+      UpdateTable<double>(at, gradient);
+    } else if (table_type == DType::kFloat32) {
+      UpdateTable<float>(at, gradient);
+    } else if (table_type == DType::kHalf) {
+      UpdateTable<Half>(at, gradient);
+    } else {
+      UpdateTable<BFloat16>(at, gradient);
+    }
+  }
+
+  template <class W, int kColumns>
+  __device__ void UpdateTable(int64_t at, const Columns<A, kColumns>& gradient) const {
+    W* const table = static_cast<W*>(update.table) + at;
+    Columns<W, kColumns> weights = Load<kColumns>(table);
+    Columns<A, kColumns> steps;
+    if (optimizer == Optimizer::kSgd) {
+      for (int c = 0; c < kColumns; ++c) steps.values[c] = cuda::Multiply(update.rate, gradient.values[c]);
+    } else if (optimizer == Optimizer::kAdagrad) {
+      steps = AdagradSteps(at, gradient);
+    } else {
+      steps = AdamSteps(at, gradient);
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      const A weight = cuda::Widen(weights.values[c]);
+      weights.values[c] = cuda::Narrow<W>(cuda::Add(weight, -steps.values[c]));
+    }
+    Store(table, weights);
+  }
+
+  template <int kColumns>
+  __device__ Columns<A, kColumns> AdagradSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
+    using cuda::Add, cuda::Multiply;
+    Columns<A, kColumns> sums = Load<kColumns>(update.state1 + at);
+    Columns<A, kColumns> steps;
+    for (int c = 0; c < kColumns; ++c) {
+      const A g = gradient.values[c];
+      sums.values[c] = Add(sums.values[c], Multiply(g, g));
+      steps.values[c] = Divide(Multiply(update.rate, g), Root(sums.values[c]));
+    }
+    Store(update.state1 + at, sums);
+    return steps;
+  }
+
+  template <int kColumns>
+  __device__ Columns<A, kColumns> AdamSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
+    using cuda::Add, cuda::Multiply;
+    Columns<A, kColumns> m = Load<kColumns>(update.state1 + at);
+    Columns<A, kColumns> v = Load<kColumns>(update.state2 + at);
+    Columns<A, kColumns> steps;
+    for (int c = 0; c < kColumns; ++c) {
+      const A g = gradient.values[c];
+      m.values[c] = Add(m.values[c], Multiply(Add(g, -m.values[c]), update.gain1));
+      v.values[c] = Add(v.values[c], Multiply(Add(Multiply(g, g), -v.values[c]), update.gain2));
+      steps.values[c] = Divide(Multiply(m.values[c], update.rate), Root(v.values[c]));
+    }
+    Store(update.state1 + at, m);
+    Store(update.state2 + at, v);
+    return steps;
+  }
+
+  __device__ A Root(A x) const { return cuda::Add(sqrt(cuda::Flush(x)), update.epsilon); }
+  static __device__ A Divide(A a, A b) { return cuda::Flush(cuda::Flush(a) / cuda::Flush(b)); }
+};
+
+}  // namespace raggrad::sparse_segment::on_cuda

@@ -1,0 +1,12 @@
+#include "raggrad/ops/sparse_segment/grad/sum_rows.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+using cuda::Call;
+
+template Status SumRows<Half, true>(const Call&, SumJob<Half>, Accumulation) noexcept;
+template Status SumRows<BFloat16, true>(const Call&, SumJob<BFloat16>, Accumulation) noexcept;
+template Status SumRows<float, true>(const Call&, SumJob<float>, Accumulation) noexcept;
+template Status SumRows<double, true>(const Call&, SumJob<double>, Accumulation) noexcept;
+
+}  // namespace raggrad::sparse_segment::on_cuda

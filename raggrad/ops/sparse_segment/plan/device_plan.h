@@ -1,0 +1,28 @@
+// A plan in device memory. Internal to the family.
+#pragma once
+
+#include "raggrad/core/scratch.h"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+// Contributions are summed in groups of this many (grad/sum_groups.cuh).
+inline constexpr int kContributionsPerGroup = 512;
+inline constexpr int64_t GroupsOf(int64_t contributions) {
+  return (contributions + kContributionsPerGroup - 1) / kContributionsPerGroup;
+}
+
+// As on the CPU, but aligned, so that it is one access to memory.
+struct alignas(8) Contribution {
+  uint32_t row;
+  uint32_t segment;
+};
+
+struct Plan {
+  Scratch<Contribution> contributions;    // [n]: ascending rows; equal ones are in the order of the input
+  Scratch<uint32_t> memory;               // of the next two
+  const uint32_t* rows_before = nullptr;  // [groups + 1]: how many rows begin before each group
+  const uint32_t* counts = nullptr;       // ids per segment; null if it was not asked for
+  int64_t num_unique = 0;                 // once it has been read back
+};
+
+}  // namespace raggrad::sparse_segment::on_cuda

@@ -1,0 +1,139 @@
+// The last step of a plan: where rows begin, and the report on all of it.
+#pragma once
+
+#include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
+#include "raggrad/ops/sparse_segment/plan/radix_sort.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+using cuda::Lane;
+
+inline constexpr int kFindThreads = 512;
+inline constexpr int kGroupsPerBlock = 8;
+
+// The findings of the kernels about the ids, zero at first.
+struct Notes {
+  unsigned long long first_fault;  // ~Fault::Encode(), so that the first is the largest
+  uint32_t descending;
+  uint32_t blocks_counted;
+  uint32_t tickets[kMaxPasses];
+  uint32_t histograms[kMaxPasses][kMaxDigits];
+};
+
+struct ReportJob {
+  Ids indices;
+  Ids segment_ids;
+  Report report;  // but for what is found out
+  Report* out;    // in device memory or in pinned host memory
+
+  ReportJob(const SegmentIds& ids, const ReportTo& to) noexcept
+      : indices(ids.indices), segment_ids(ids.segment_ids), out(to.report) {
+    report.table_rows = static_cast<uint64_t>(ids.table_rows);
+    report.num_segments = static_cast<uint64_t>(ids.num_segments);
+    report.combiner = static_cast<uint64_t>(to.combiner);
+    report.token = to.token;
+  }
+  // As the notes have them: the code of the first fault, whether segment ids do not ascend.
+  __device__ void Write(uint64_t num_unique, uint64_t first_fault, uint64_t descending) const {
+    Report written = report;
+    written.num_unique = num_unique;
+    written.fault = ~first_fault;
+    written.descending = descending;
+    written.token = 0;
+    if (written.fault != Fault::kNone) {
+      const Fault fault = Fault::Decode(written.fault);
+      written.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
+    }
+    *out = written;
+    __threadfence_system();  // whoever sees the token sees all
+    *const_cast<volatile uint64_t*>(&out->token) = report.token;
+  }
+};
+
+static __global__ void EmptyReportKernel(const ReportJob job) { job.Write(0, 0, 0); }
+
+struct RowsJob {
+  const Contribution* sorted;
+  int64_t n;
+  int64_t groups;
+  uint32_t* rows_before;  // [groups + 1]
+  Notes* notes;
+};
+
+// Counts of rows become counts of rows before, by one block; their sum.
+__device__ inline uint32_t SumBefore(uint32_t* rows, int64_t groups) {
+  constexpr int kPerThread = 8;
+  using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+  __shared__ typename Scan::TempStorage storage;
+  uint32_t before = 0;
+  for (int64_t begin = 0; begin < groups; begin += kFindThreads * kPerThread) {
+    const int64_t first = begin + threadIdx.x * kPerThread;
+    uint32_t counts[kPerThread];
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) counts[k] = first + k < groups ? __ldcg(rows + first + k) : 0;
+    uint32_t total = 0;
+    Scan(storage).ExclusiveSum(counts, counts, total);
+    for (int k = 0; k < kPerThread; ++k) {
+      if (first + k < groups) rows[first + k] = before + counts[k];
+    }
+    before += total;
+    __syncthreads();  // the storage is used again
+  }
+  return before;
+}
+
+// Whether all other blocks have been here before this one; then what they had written can be read. By the whole block.
+__device__ inline bool IsLastBlock(uint32_t* blocks_before) {
+  if (gridDim.x == 1) {
+    __syncthreads();
+    return true;
+  }
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicAdd(blocks_before, 1U) + 1 == gridDim.x;
+  __syncthreads();
+  if (is_last) __threadfence();
+  return is_last;
+}
+
+// A block for kGroupsPerBlock groups: how many rows begin in each. The last block to come here makes of that how many
+// begin before each group, and writes the report.
+static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const RowsJob job, const ReportJob report) {
+  static_assert(kContributionsPerGroup == kFindThreads);
+  cuda::LetNextKernelStart();
+  __shared__ uint32_t counts[kGroupsPerBlock];
+  const uint32_t thread = threadIdx.x;
+  const int64_t first_group = int64_t{blockIdx.x} * kGroupsPerBlock;
+  if (thread < kGroupsPerBlock) counts[thread] = 0;
+  cuda::AwaitKernelBefore();
+  const uint64_t first_fault = job.notes->first_fault, descending = job.notes->descending;
+  uint32_t mine[kGroupsPerBlock], before[kGroupsPerBlock];  // rows; equal where there is none
+#pragma unroll
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    const int64_t i = (first_group + g) * kContributionsPerGroup + thread;
+    mine[g] = i < job.n ? job.sorted[i].row : 0;
+    before[g] = i >= job.n ? 0 : i == 0 ? ~mine[g] : job.sorted[i - 1].row;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int g = 0; g < kGroupsPerBlock; ++g) {
+    const uint32_t begins = __ballot_sync(kAllLanes, mine[g] != before[g]);
+    if (Lane() == 0) atomicAdd(&counts[g], static_cast<uint32_t>(__popc(begins)));
+  }
+  __syncthreads();
+  if (thread < kGroupsPerBlock && first_group + thread < job.groups) {
+    __stcg(job.rows_before + first_group + thread, counts[thread]);
+  }
+  if (!IsLastBlock(&job.notes->blocks_counted)) return;
+  const uint32_t total = SumBefore(job.rows_before, job.groups);
+  if (thread != 0) return;
+  job.rows_before[job.groups] = total;
+  report.Write(total, first_fault, descending);
+}
+
+inline Status QueueFindRows(const Call& call, const RowsJob& job, const ReportJob& report) noexcept {
+  return call.LaunchEarly(FindRowsKernel, cuda::Blocks(job.groups, kGroupsPerBlock), kFindThreads, 0, job, report);
+}
+
+}  // namespace raggrad::sparse_segment::on_cuda

@@ -1,0 +1,37 @@
+// A plan in host memory: ids that have been checked, sorted by row and counted.
+#pragma once
+
+#include <cmath>
+
+#include "raggrad/core/scratch.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/plan/contribution.h"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
+
+namespace raggrad::sparse_segment {
+
+template <class C>  // Contribution or WideContribution
+struct Plan {
+  Scratch<C> contributions;     // sorted by row; within a row in the order of the input
+  Scratch<int64_t> row_starts;  // [num_unique + 1]: where each unique row's contributions begin, and the end
+  int64_t num_unique = 0;
+  Scratch<int64_t> counts;     // ids per segment; empty if it was not asked for
+  Scratch<float> mean_scales;  // Mean's factor of each contribution, in float; only in a SegmentPlan
+
+  int64_t table_row(int64_t unique) const noexcept { return int64_t{contributions[row_starts[unique]].row}; }
+};
+
+// The factor of contributions of a segment with `count` ids: rounded once, from double.
+template <class A>
+A ScaleOf(SegmentCombiner combiner, int64_t count) noexcept {
+  const auto ids = static_cast<double>(count);
+  return static_cast<A>(1.0 / (combiner == SegmentCombiner::kMean ? ids : std::sqrt(ids)));
+}
+
+// Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment if they are counted, the radix sort's
+// counters. Few ids of a small table: 4 per row of the table, at most sizeof(C) per id, instead of the second sizeof(C)
+// and the counters. n, table_rows > 0.
+template <class C>
+Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Context& ctx) noexcept;
+
+}  // namespace raggrad::sparse_segment

@@ -1,0 +1,271 @@
+// Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
+#include "raggrad/cuda/pinned_words.cuh"
+#include "raggrad/ops/sparse_segment/plan/find_rows.cuh"
+#include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
+#include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/plan/radix_sort.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+namespace {
+
+using cuda::Blocks;
+using cuda::GlobalThread;
+
+constexpr int kThreads = 256;
+constexpr int kPrepareThreads = 512;
+constexpr int kPerThread = 4;  // ids whose loads are on their way at the same time
+// Every block adds its histograms to those of all: not more than an H100 or H200 has room for at once.
+constexpr unsigned kMaxPrepareBlocks = 396;
+
+__device__ void NoteFault(Notes* notes, const Fault& fault) {
+  atomicMax(&notes->first_fault, ~static_cast<unsigned long long>(fault.Encode()));
+}
+
+__device__ bool InRange(int64_t id, int64_t limit) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(limit); }
+// A bad id counts as 0, so that nothing is read or written out of bounds until it is reported.
+__device__ uint32_t OrZero(int64_t id, int64_t limit) { return InRange(id, limit) ? static_cast<uint32_t>(id) : 0; }
+
+struct PrepareJob {
+  Ids indices;
+  Ids segment_ids;
+  int64_t n;
+  int64_t table_rows;
+  int64_t num_segments;
+  int64_t per_block;
+  bool segments_first;
+  Contribution* contributions;
+  int passes;
+  int digit_bits;
+  Notes* notes;
+  uint32_t* counts;  // may be null
+  IdCopies copies;
+};
+
+// counts[segment] += 1 for the lanes of a warp that have one, the first ones. Segment ids mostly come in runs: one
+// addition to memory for each.
+__device__ void CountRuns(uint32_t* counts, bool has_segment, uint32_t segment) {
+  const unsigned lane = Lane();
+  const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_segment));
+  const uint32_t before = __shfl_up_sync(kAllLanes, segment, 1);
+  const bool starts_run = has_segment && (lane == 0 || before != segment);
+  const unsigned later_starts = __ballot_sync(kAllLanes, starts_run) >> lane >> 1;
+  if (starts_run) atomicAdd(counts + segment, later_starts != 0 ? __ffs(later_starts) : lanes - lane);
+}
+
+// The digits of the rows that the first lanes of a warp have. One row in all of them is one addition, not a queue.
+__device__ void CountDigits(const PrepareJob& job, uint32_t (*histograms)[kMaxDigits], bool has_row, uint32_t row) {
+  const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_row));
+  const uint32_t first_row = __shfl_sync(kAllLanes, row, 0);
+  const bool alike = __all_sync(kAllLanes, !has_row || row == first_row);
+  if (alike ? Lane() != 0 || lanes == 0 : !has_row) return;
+  const uint32_t mask = (1U << job.digit_bits) - 1;
+  for (int pass = 0; pass < job.passes; ++pass) {
+    atomicAdd(&histograms[pass][row >> pass * job.digit_bits & mask], alike ? lanes : 1);
+  }
+}
+
+__device__ void CheckId(const PrepareJob& job, int64_t i, int64_t row, int64_t segment) {
+  if (i + 1 == job.n && segment >= job.num_segments) NoteFault(job.notes, {Fault::kLastSegment, i, true});
+  if (!InRange(row, job.table_rows)) NoteFault(job.notes, {Fault::kOneByOne, i, false});
+  if (!InRange(segment, job.num_segments)) {
+    NoteFault(job.notes, {job.segments_first ? Fault::kSegmentsFirst : Fault::kOneByOne, i, true});
+  }
+}
+
+// A block looks at job.per_block ids.
+__global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJob job) {
+  cuda::LetNextKernelStart();
+  __shared__ uint32_t histograms[kMaxPasses][kMaxDigits];
+  const auto for_each_digit = [&](const auto& f) {
+    for (int pass = 0; pass < job.passes; ++pass) {
+      for (uint32_t digit = threadIdx.x; digit < 1U << job.digit_bits; digit += kPrepareThreads) f(pass, digit);
+    }
+  };
+  for_each_digit([&](int pass, uint32_t digit) { histograms[pass][digit] = 0; });
+  __syncthreads();
+  const int64_t begin = blockIdx.x * job.per_block, end = min(begin + job.per_block, job.n);
+  for (int64_t chunk = begin; chunk < end; chunk += kPrepareThreads * kPerThread) {
+    const int64_t first = chunk + threadIdx.x;
+    const int64_t left = end - first;  // of this thread and those behind it
+    const int count = left <= 0 ? 0 : static_cast<int>(min((left - 1) / kPrepareThreads + 1, int64_t{kPerThread}));
+    int64_t rows[kPerThread], segments[kPerThread];
+    job.indices.Load<kPrepareThreads>(first, count, rows);
+    job.segment_ids.Load<kPrepareThreads>(first, count, segments);
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+      const int64_t i = first + k * kPrepareThreads;
+      const bool exists = k < count;
+      const uint32_t row = exists ? OrZero(rows[k], job.table_rows) : 0;
+      const uint32_t segment = exists ? OrZero(segments[k], job.num_segments) : 0;
+      if (exists) {
+        CheckId(job, i, rows[k], segments[k]);
+        job.contributions[i] = {row, segment};
+      }
+      if (exists && job.copies.indices != nullptr) {
+        job.copies.indices[i] = static_cast<int32_t>(row);
+        job.copies.segment_ids[i] = static_cast<int32_t>(segment);
+        if (i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
+      }
+      CountDigits(job, histograms, exists, row);
+      if (job.counts != nullptr) CountRuns(job.counts, exists, segment);
+    }
+  }
+  __syncthreads();
+  for_each_digit([&](int pass, uint32_t digit) {
+    if (const uint32_t count = histograms[pass][digit]; count != 0) {
+      atomicAdd(&job.notes->histograms[pass][digit], count);
+    }
+  });
+}
+
+// Sorts from one of the two places into the other, and back, pass after pass. States and what the notes count are zero.
+template <int kRounds, class Word>
+Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
+                 Contribution* to) noexcept {
+  for (int pass = 0; pass < shape.passes; ++pass, std::swap(from, to)) {
+    Word* const tiles = states + pass * shape.states();
+    const SortPass<Word> sort = {.contributions = from,
+                                 .n = n,
+                                 .digit = {pass * shape.digit_bits, (1U << shape.digit_bits) - 1},
+                                 .histogram = notes->histograms[pass],
+                                 .ticket = &notes->tickets[pass],
+                                 .tiles = tiles,
+                                 .families = tiles + (shape.tiles << shape.digit_bits),
+                                 .sorted = to};
+    if (Status s = QueueSortPass<kRounds>(call, shape, sort); !s.ok()) return s;
+  }
+  return {};
+}
+
+// One thread for each id: the first that differs, as ~position, so that it is the largest.
+__global__ void CompareKernel(const Ids ids, const int32_t* planned, int64_t n, unsigned long long* first) {
+  const int64_t i = GlobalThread();
+  if (i < n && ids[i] != planned[i]) atomicMax(first, ~static_cast<unsigned long long>(i));
+}
+
+}  // namespace
+
+Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept {
+  constexpr int64_t kMost = UINT32_MAX;
+  if (ids.n() <= kMost && (!needs_segments || ids.num_segments <= kMost)) return {};
+  return MakeError(Code::kUnimplemented, ids.op, ": too many ids or segments for a GPU [expected at most ", kMost,
+                   ", got ", ids.n(), " ids and ", ids.num_segments, " segments]");
+}
+
+Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segments, const IdCopies& copies,
+                       const ReportTo& to) noexcept {
+  if (Status s = CheckFitsGpu(ids, count_segments); !s.ok()) return s;
+  const SortShape shape(ids.n(), ids.table_rows);
+  Plan plan;
+  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.ctx, ids.n());
+  if (!contributions.ok()) return contributions.status();
+  plan.contributions = *std::move(contributions);
+  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.ctx, ids.n());
+  if (!spare.ok()) return spare.status();
+
+  // Zeros at first: the states of the sort's tiles, the notes, the counts. Then the rows before each group.
+  const int64_t groups = GroupsOf(ids.n());
+  const int64_t counts = count_segments ? std::max<int64_t>(ids.num_segments, 1) : 0;  // bad ids count as 0
+  constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
+  const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
+  const int64_t zeros = states + kNotes + counts;
+  Result<Scratch<uint32_t>> memory = Scratch<uint32_t>::Make(call.ctx, zeros + groups + 1);
+  if (!memory.ok()) return memory.status();
+  plan.memory = *std::move(memory);
+  uint32_t* const tile_states = plan.memory.data();
+  auto* const notes = reinterpret_cast<Notes*>(tile_states + states);
+  uint32_t* const segment_counts = tile_states + states + kNotes;
+  uint32_t* const rows_before = tile_states + zeros;
+  plan.rows_before = rows_before;
+  if (count_segments) plan.counts = segment_counts;
+  if (Status s = call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord)); !s.ok()) return s;
+
+  const unsigned blocks = std::min(Blocks(ids.n(), kPrepareThreads * kPerThread), kMaxPrepareBlocks);
+  Contribution* const sorted = plan.contributions.data();
+  Contribution* const unsorted = shape.passes % 2 == 0 ? sorted : spare->data();
+  Contribution* const other = shape.passes % 2 == 0 ? spare->data() : sorted;
+  const PrepareJob job = {.indices = Ids(ids.indices),
+                          .segment_ids = Ids(ids.segment_ids),
+                          .n = ids.n(),
+                          .table_rows = ids.table_rows,
+                          .num_segments = ids.num_segments,
+                          .per_block = Blocks(ids.n(), int64_t{blocks} * kPrepareThreads) * int64_t{kPrepareThreads},
+                          .segments_first = ids.segments_first,
+                          .contributions = unsorted,
+                          .passes = shape.passes,
+                          .digit_bits = shape.digit_bits,
+                          .notes = notes,
+                          .counts = count_segments ? segment_counts : nullptr,
+                          .copies = copies};
+  if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
+  auto* const wide_states = reinterpret_cast<uint64_t*>(tile_states);
+  const Status queued = shape.wide ? QueueSort<kManyRounds>(call, ids.n(), shape, notes, wide_states, unsorted, other)
+                        : shape.rounds == kManyRounds
+                            ? QueueSort<kManyRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other)
+                            : QueueSort<kFewRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other);
+  if (!queued.ok()) return queued;
+  if (Status s = QueueFindRows(call, {sorted, ids.n(), groups, rows_before, notes}, ReportJob(ids, to)); !s.ok())
+    return s;
+  return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
+}
+
+Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept {
+  return call.Launch(EmptyReportKernel, 1, 1, ReportJob(ids, to));
+}
+
+Result<ReportTo> ReportTo::ThisThread() noexcept {
+  uint64_t* const words = cuda::PinnedWords();
+  if (words == nullptr) return Status(Code::kResourceExhausted, "CUDA: no pinned memory");
+  static_assert(kReportWords <= cuda::kWords);
+  return ReportTo{reinterpret_cast<Report*>(words), cuda::NewToken()};
+}
+
+Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept {
+  if (Status s = call.Await(report->token, token); !s.ok()) return s;
+  if (report->fault != Fault::kNone) {
+    return FaultError(ids.op, report->fault, report->value, ids.table_rows, ids.num_segments);
+  }
+  return *report;
+}
+
+Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
+  if (!call.ok()) return call.status();
+  const Result<ReportTo> report = ReportTo::ThisThread();
+  if (!report.ok()) return report.status();
+  Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call->ctx, ids.n());
+  if (!indices.ok()) return indices.status();
+  Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call->ctx, ids.n());
+  if (!segment_ids.ok()) return segment_ids.status();
+  Result<Plan> plan = QueuePlan(*call, ids, /*count_segments=*/true, {indices->data(), segment_ids->data()}, *report);
+  if (!plan.ok()) return plan.status();
+  const Result<Report> read = report->Await(*call, ids);
+  if (!read.ok()) return read.status();
+  plan->num_unique = static_cast<int64_t>(read->num_unique);
+  state.owner = call->stream_id;
+  state.device_sorted = *std::move(plan);
+  state.indices = *std::move(indices);
+  state.segment_ids = *std::move(segment_ids);
+  state.ascending = read->descending == 0;
+  return {};
+}
+
+Result<int64_t> FirstDifference(const TensorView& ids, const int32_t* planned, const Context& ctx) noexcept {
+  const int64_t n = ids.dim(0);
+  if (n == 0) return n;
+  const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
+  if (!call.ok()) return call.status();
+  Result<Scratch<unsigned long long>> first = Scratch<unsigned long long>::Make(call->ctx, 1);
+  if (!first.ok()) return first.status();
+  if (Status s = call->Fill(first->data(), 0, sizeof(uint64_t)); !s.ok()) return s;
+  if (Status s = call->Launch(CompareKernel, Blocks(n, kThreads), kThreads, Ids(ids), planned, n, first->data());
+      !s.ok()) {
+    return s;
+  }
+  uint64_t read = 0;
+  if (Status s = call->ReadBack(reinterpret_cast<const uint64_t*>(first->data()), std::span(&read, 1)); !s.ok())
+    return s;
+  return read == 0 ? n : static_cast<int64_t>(~read);
+}
+
+}  // namespace raggrad::sparse_segment::on_cuda

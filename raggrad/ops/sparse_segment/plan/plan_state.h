@@ -1,0 +1,59 @@
+// The members of a SegmentPlan. Internal to the family.
+#pragma once
+
+#include "raggrad/cuda/stream_uses.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/plan/device_plan.h"
+#include "raggrad/ops/sparse_segment/plan/plan_cpu.h"
+#include "raggrad/ops/sparse_segment/segment_plan.h"
+
+namespace raggrad {
+
+struct SegmentPlan::State {
+  Sizes sizes;
+  DType index_dtype;
+  Device device;  // of the ids, and of all below
+  // As they came, for the forward and for CheckMadeFrom.
+  Scratch<int32_t> indices;
+  Scratch<int64_t> wide_indices;  // instead of these, if they need more than 31 bits
+  Scratch<int32_t> segment_ids;
+  int64_t num_ids;
+  bool ascending;
+  // One of them is filled, by the device.
+  sparse_segment::Plan<sparse_segment::Contribution> sorted;
+  sparse_segment::on_cuda::Plan device_sorted;
+  // On a GPU: the stream that it was made on and whose order its memory goes back in, and which others use it.
+  cuda::StreamId owner;
+  mutable cuda::StreamUses uses;
+
+  ~State() { uses.Delay(owner); }
+
+  bool wide() const noexcept { return index_dtype == DType::kInt64 && sizes.table_rows > INT32_MAX; }
+  TensorView indices_view() const noexcept {
+    return wide() ? View(wide_indices.data(), DType::kInt64) : View(indices.data(), DType::kInt32);
+  }
+  TensorView segment_ids_view() const noexcept { return View(segment_ids.data(), DType::kInt32); }
+
+ private:
+  TensorView View(const void* ids, DType dtype) const noexcept { return {ids, dtype, Shape{num_ids}, device}; }
+};
+
+namespace sparse_segment {
+
+// The checked operands of a gradient with a plan.
+Result<GradProblem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+                                  const SegmentPlan& plan) noexcept;
+
+// The result of call(), which uses the plan. The plan remembers the stream, if it is another one than its own.
+template <class F>
+auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx, const F& call) noexcept
+    -> decltype(call()) {
+  const SegmentPlan::State& state = plan.state();
+  auto result = call();
+  if (state.device == Device::kCpu) return result;
+  if (Status s = state.uses.Add(op, ctx.stream, state.owner); !s.ok()) return s;
+  return result;
+}
+
+}  // namespace sparse_segment
+}  // namespace raggrad

@@ -1,0 +1,391 @@
+// On a GPU: plans, gradients that are padded or applied at once, and slices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "raggrad/ops/sparse_segment/indexed_slices.h"
+#include "raggrad/ops/sparse_segment/segment_plan.h"
+#include "raggrad/ops/sparse_segment/test/test_batch.h"
+#include "raggrad/tensorflow_names.h"
+#include "raggrad/testing/captured_graph.h"
+#include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/status_matchers.h"
+
+namespace raggrad::sparse_segment {
+namespace {
+
+using ::raggrad::testing::BlockedStream;
+using ::raggrad::testing::Blocker;
+using ::raggrad::testing::CallDriver;
+using ::raggrad::testing::CapturedGraph;
+using ::raggrad::testing::CudaStream;
+using ::raggrad::testing::ExpectSame;
+using ::raggrad::testing::GpuTest;
+using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kStreamPerThread;
+using ::raggrad::testing::OnHost;
+using ::raggrad::testing::SameTensor;
+using ::raggrad::testing::StatusIs;
+using ::testing::HasSubstr;
+
+TEST_F(GpuTest, SegmentPlanOnTheDevice) {
+  const Batch batch = Batch::Zipf(20'000, 500, 300, 3);
+  const Array<float> grad{Generator(2).HostileValues<float>(300 * 8), Shape{300, 8}};
+  const OnDevice device_grad(grad);
+  for (const DType index : kIndexTypes) {
+    const auto plan = SegmentPlan::Make(batch.device_index(index), batch.device_segment(DType::kInt64),
+                                        {.table_rows = 500, .num_segments = 300});
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_TRUE(plan->ascending());
+    for (const SegmentCombiner combiner : kCombiners) {
+      const auto want =
+          SparseSegmentGradV2(combiner, grad, batch.index(index), batch.segment(DType::kInt64), batch.dim0());
+      ExpectSameRows(SparseSegmentGradV2(combiner, device_grad, *plan, Sequential()), want);
+      EXPECT_EQ(plan->num_unique(), want->output.shape()[0]);
+      const auto fast = SparseSegmentGradV2(combiner, device_grad, batch.device_index(index),
+                                            batch.device_segment(DType::kInt64), batch.dim0());
+      const auto fast_with_plan = SparseSegmentGradV2(combiner, device_grad, *plan);
+      EXPECT_TRUE(SameTensor(OnHost(fast_with_plan->output.view()).view(), OnHost(fast->output.view()).view()));
+      ExpectSame(SparseSegmentGrad(combiner, device_grad, *plan, Sequential()),
+                 SparseSegmentGrad(combiner, grad, batch.index(index), batch.segment(DType::kInt64), batch.dim0()));
+    }
+    EXPECT_THAT(plan->CheckMadeFrom(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32)), IsOk());
+    Ids other = batch.indices;
+    other.wide[12'345] ^= 1;
+    other.wide[19'999] ^= 1;
+    EXPECT_THAT(plan->CheckMadeFrom(OnDevice(other.As(DType::kInt64)), batch.device_segment(DType::kInt32)),
+                StatusIs(Code::kInvalidArgument,
+                         HasSubstr("[indices[12345]: expected " + std::to_string(batch.indices.wide[12'345]))));
+    EXPECT_THAT(SparseSegmentGradV2(SegmentCombiner::kMean, grad, *plan),
+                StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));
+    EXPECT_THAT(plan->CheckMadeFrom(batch.index(DType::kInt32), batch.segment(DType::kInt32)),
+                StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));
+  }
+  const auto no_plan = [](const TensorView& indices, const TensorView& segment_ids) {
+    return SegmentPlan::Make(indices, segment_ids, {.table_rows = 499, .num_segments = 300}).status();
+  };
+  const Status got = no_plan(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32));
+  EXPECT_EQ(got.message(), no_plan(batch.index(DType::kInt32), batch.segment(DType::kInt32)).message());
+  EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{1, 0}}), OnDevice(Array<int32_t>{{1, 0}}), {2, 2})->ascending(),
+            false);
+  EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{}}), OnDevice(Array<int32_t>{{}}), {2, 2})->num_unique(), 0);
+}
+
+// What is queued with a plan on another stream still has it when it runs, though the plan is gone and another one has
+// been made where it was.
+TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
+  constexpr int64_t kIds = 50'000;
+  const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
+  const Array<float> values{Generator(2).Values<float>(5'000 * 8), Shape{5'000, 8}};
+  const Array<float> grad{Generator(2).Values<float>(300 * 8), Shape{300, 8}};
+  const OnDevice device_values(values), device_grad(grad);
+  const auto make = [](const Batch& batch, const Context& ctx) {
+    return SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32),
+                             {.table_rows = 5'000, .num_segments = 300}, ctx);
+  };
+  const auto pool = [&](const SegmentPlan& plan, const Context& ctx) {
+    return SparseSegment(SegmentCombiner::kMean, device_values, plan, ctx);
+  };
+  const auto gradient = [&](const SegmentPlan& plan, const Context& ctx) {
+    return SparseSegmentGradV2(SegmentCombiner::kMean, device_grad, plan, ctx);
+  };
+  const CudaStream owner;
+  std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
+  ASSERT_THAT(*plan, IsOk());
+  ASSERT_THAT(pool(**plan, {}), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  ASSERT_THAT(gradient(**plan, {}), IsOk());
+  BlockedStream other;
+  const Context ctx = other.MakeContext();
+  const auto pooled = pool(**plan, ctx);
+  const auto rows = gradient(**plan, ctx);
+  EXPECT_TRUE(other.blocked()) << "a call has waited for its stream";
+  plan.reset();
+  const std::jthread releases([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    other.Release();
+  });
+  std::vector<Result<SegmentPlan>> others;
+  for (int k = 0; k < 8; ++k) others.push_back(make(second, owner.MakeContext()));
+  ASSERT_THAT(pooled, IsOk());
+  ASSERT_THAT(rows, IsOk());
+  CallDriver("cuStreamSynchronize", ctx.stream);
+  ExpectSame(
+      pooled->view(),
+      SparseSegment(SegmentCombiner::kMean, values, first.index(DType::kInt32), first.segment(DType::kInt32))->view());
+  const auto again = SparseSegmentGradV2(SegmentCombiner::kMean, device_grad, first.device_index(DType::kInt32),
+                                         first.device_segment(DType::kInt32), first.dim0());
+  ASSERT_THAT(again, IsOk());
+  EXPECT_TRUE(SameTensor(OnHost(rows->output.view()).view(), OnHost(again->output.view()).view()));
+}
+
+// The same on the per-thread streams of two threads, which have one handle: the first one's use is not forgotten for
+// the second one's.
+TEST_F(GpuTest, SegmentPlanOfPerThreadStreams) {
+  constexpr int64_t kIds = 50'000;
+  const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
+  const Array<float> values{Generator(2).Values<float>(5'000 * 8), Shape{5'000, 8}};
+  const OnDevice device_values(values);
+  const Context per_thread = CudaStream::ContextOf(kStreamPerThread);
+  const auto make = [](const Batch& batch, const Context& ctx) {
+    return SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt32),
+                             {.table_rows = 5'000, .num_segments = 300}, ctx);
+  };
+  const CudaStream owner;
+  std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
+  ASSERT_THAT(*plan, IsOk());
+  const auto pool = [&] { return SparseSegment(SegmentCombiner::kMean, device_values, **plan, per_thread); };
+  ASSERT_THAT(pool(), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  std::atomic<bool> queued = false, dropped = false;
+  Result<Tensor> pooled = Status(Code::kUnavailable, "not called");
+  std::thread other([&] {
+    const float number = 0;
+    const OnDevice binds_this_thread(TensorView::Scalar(number), per_thread);
+    Blocker blocker(kStreamPerThread);
+    pooled = pool();
+    EXPECT_TRUE(blocker.blocked()) << "a call has waited for its stream";
+    queued = true;
+    queued.notify_all();
+    dropped.wait(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  });
+  queued.wait(false);
+  EXPECT_THAT(pool(), IsOk());
+  plan.reset();
+  dropped = true;
+  dropped.notify_all();
+  std::vector<Result<SegmentPlan>> others;
+  for (int k = 0; k < 8; ++k) others.push_back(make(second, owner.MakeContext()));
+  other.join();
+  ASSERT_THAT(pooled, IsOk());
+  ExpectSame(
+      pooled->view(),
+      SparseSegment(SegmentCombiner::kMean, values, first.index(DType::kInt32), first.segment(DType::kInt32))->view());
+}
+
+// A table with the states of an optimizer, in host or in device memory.
+class Optimized {
+ public:
+  Optimized(const TensorView& table, const TensorView& first, const TensorView& second, Device device)
+      : table_(Copy(table, device)), first_(Copy(first, device)), second_(Copy(second, device)) {}
+
+  MutableTensorView table() { return Mutable(table_); }
+  RowUpdate Rule(int which) {
+    if (which == 0) return Sgd{0.3};
+    if (which == 1) return Adagrad{.learning_rate = 0.05, .accumulator = Mutable(first_)};
+    return Adam{.learning_rate = 0.01, .step = 3, .m = Mutable(first_), .v = Mutable(second_)};
+  }
+  std::vector<Tensor> OnHost() const {
+    std::vector<Tensor> all;
+    for (const Tensor* tensor : {&table_, &first_, &second_}) all.push_back(Copy(tensor->view(), Device::kCpu));
+    return all;
+  }
+
+ private:
+  static Tensor Copy(const TensorView& from, Device device) {
+    if (device == Device::kCuda) return std::move(OnDevice(from).tensor());
+    return ::raggrad::testing::OnHost(from);
+  }
+  static MutableTensorView Mutable(Tensor& tensor) {
+    return {tensor.data(), tensor.dtype(), tensor.shape(), tensor.view().device};
+  }
+
+  Tensor table_, first_, second_;
+};
+
+void ExpectSameTables(const Optimized& got, const Optimized& want) {
+  const std::vector<Tensor> a = got.OnHost(), b = want.OnHost();
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(SameTensor(a[i].view(), b[i].view())) << "array " << i;
+}
+
+template <class T>
+using TablesOf = std::conditional_t<std::is_same_v<T, double>, TypeList<double>, TypeList<Half, BFloat16, float>>;
+
+// SparseSegmentGradApply and ApplyRows with every table that T can update.
+template <class T, class W>
+void ExpectSameUpdates(const Batch& batch, int64_t width) {
+  using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  Generator random(9);
+  const Array<T> grad{random.Values<T>(batch.segments * width), Shape{batch.segments, width}};
+  const Shape shape{batch.rows, width};
+  const Array<W> table{random.Values<W>(batch.rows * width), shape};
+  std::vector<A> squares = random.Values<A>(batch.rows * width);
+  for (A& square : squares) square *= square;
+  const Array<A> states{squares, shape};
+  const OnDevice device_grad(grad);
+  for (int rule = 0; rule < 3; ++rule) {
+    const SegmentCombiner combiner = kCombiners[rule];
+    SCOPED_TRACE("rule " + std::to_string(rule) + ", width " + std::to_string(width));
+    const auto apply = [&](Optimized& to, const Context& ctx) {
+      const bool device = to.table().device == Device::kCuda;
+      return SparseSegmentGradApply(combiner, device ? device_grad.view() : grad.view(),
+                                    device ? batch.device_index(DType::kInt32) : batch.index(DType::kInt32),
+                                    device ? batch.device_segment(DType::kInt64) : batch.segment(DType::kInt64),
+                                    to.Rule(rule), to.table(), ctx);
+    };
+    Optimized want(table, states, states, Device::kCpu), got(table, states, states, Device::kCuda);
+    ASSERT_THAT(apply(want, {}), IsOk());
+    ASSERT_THAT(apply(got, Sequential()), IsOk());
+    ExpectSameTables(got, want);
+    // The same bits as in two steps, and with a plan.
+    Optimized fused(table, states, states, Device::kCuda), two_steps(table, states, states, Device::kCuda),
+        planned(table, states, states, Device::kCuda);
+    ASSERT_THAT(apply(fused, {}), IsOk());
+    const auto rows = SparseSegmentGradV2(combiner, device_grad, batch.device_index(DType::kInt32),
+                                          batch.device_segment(DType::kInt64), batch.dim0());
+    ASSERT_THAT(ApplyRows({rows->output.view(), rows->sorted_unique_indices.view(), batch.rows}, two_steps.Rule(rule),
+                          two_steps.table()),
+                IsOk());
+    ExpectSameTables(fused, two_steps);
+    const auto plan = SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt64),
+                                        {.table_rows = batch.rows, .num_segments = batch.segments});
+    ASSERT_THAT(SparseSegmentGradApply(combiner, device_grad, *plan, planned.Rule(rule), planned.table()), IsOk());
+    ExpectSameTables(planned, fused);
+  }
+}
+
+template <class T>
+class SegmentUpdateCuda : public GpuTest {};
+TYPED_TEST_SUITE(SegmentUpdateCuda, GtestTypes<FloatTypes>);
+
+TYPED_TEST(SegmentUpdateCuda, HaveTheCpusBits) {
+  const Batch batch = Batch::OfRows({3, 700, 1, 0, 1, 40, 600, 9000, 2}, 50, 4);
+  for (const int64_t width : {12, 5}) {
+    const auto each = [&]<class... W>(TypeList<W...>) { (ExpectSameUpdates<TypeParam, W>(batch, width), ...); };
+    each(TablesOf<TypeParam>{});
+  }
+}
+
+TEST_F(GpuTest, AnUpdateThatFailsChangesNothing) {
+  const Array<float> numbers{{1, 2}, Shape{2, 1}};
+  Optimized got(numbers, numbers, numbers, Device::kCuda);
+  const Optimized want(numbers, numbers, numbers, Device::kCpu);
+  const OnDevice values(numbers), indices(Array<int32_t>{{0, 2}});
+  EXPECT_THAT(ApplyRows({values, indices, 2}, got.Rule(1), got.table()),
+              StatusIs(Code::kInvalidArgument, HasSubstr("Index 2 out of range [0, 2). [indices[1]]")));
+  ExpectSameTables(got, want);
+  std::vector<float> host_table = {1, 2};
+  EXPECT_THAT(ApplyRows({values, indices, 2}, Sgd{1.0}, MutableTensorView::Of(host_table.data(), Shape{2, 1})),
+              StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));
+}
+
+TEST_F(GpuTest, SlicesOnTheDevice) {
+  Generator random(4);
+  const Array<float> values{random.HostileValues<float>(3000 * 6), Shape{3000, 6}};
+  const Array<int64_t> indices{random.ZipfIds<int64_t>(3000, 50)};
+  const OnDevice device_values(values), device_indices(indices);
+  ExpectSame(ToDense({device_values, device_indices, 50}, Sequential()), ToDense({values, indices, 50}));
+  const auto got = Coalesce({device_values, device_indices, 50}, Sequential());
+  const auto want = Coalesce({values, indices, 50});
+  ASSERT_THAT(got, IsOk());
+  ExpectSame(got->values.view(), want->values.view());
+  ExpectSame(got->indices.view(), want->indices.view());
+}
+
+// What a padded gradient holds is what one without padding holds.
+void ExpectPadded(const SparseSegmentGradV2PaddedOutput& padded, const SparseSegmentGradV2Output& want, int64_t dim0) {
+  const int64_t rows = want.output.shape()[0];
+  const Result<int64_t> count = CheckPadded(padded);
+  ASSERT_THAT(count, IsOk());
+  EXPECT_EQ(*count, rows);
+  const Tensor output = OnHost(padded.output.view()), numbers = OnHost(padded.sorted_unique_indices.view());
+  const int64_t width = output.shape()[1];
+  const TensorView first_rows = {output.view().data, output.dtype(), want.output.shape(), Device::kCpu};
+  EXPECT_TRUE(SameTensor(first_rows, want.output.view()));
+  for (int64_t i = rows * width; i < output.shape()[0] * width; ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(output.As<float>()[i]), 0U) << i;
+  }
+  for (int64_t i = 0; i < numbers.shape()[0]; ++i) {
+    ASSERT_EQ(numbers.As<int32_t>()[i], i < rows ? want.sorted_unique_indices.As<int32_t>()[i] : dim0) << i;
+  }
+}
+
+TEST_F(GpuTest, PaddedGradients) {
+  const Batch batch = Batch::Zipf(3000, 500, 40, 3);
+  const Array<float> grad = WholeGrad<float>(batch, 6, 1);
+  const OnDevice device_grad(grad);
+  const TensorView index = batch.device_index(DType::kInt32), segment = batch.device_segment(DType::kInt64);
+  const auto want =
+      SparseSegmentSumGradV2(grad, batch.index(DType::kInt32), batch.segment(DType::kInt64), batch.dim0());
+  const int64_t unique = want->output.shape()[0];
+  for (const int64_t max_unique : {unique, int64_t{500}, int64_t{1000}}) {
+    const auto padded =
+        SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), max_unique);
+    ASSERT_THAT(padded, IsOk());
+    ExpectPadded(*padded, *want, 500);
+  }
+  for (const int64_t max_unique : {unique - 1, int64_t{0}}) {
+    const auto padded =
+        SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), max_unique);
+    ASSERT_THAT(padded, IsOk());
+    EXPECT_THAT(CheckPadded(*padded),
+                StatusIs(Code::kResourceExhausted, HasSubstr("[max_unique: expected " + std::to_string(unique))));
+  }
+  const int32_t few = 3;
+  const auto bad =
+      SparseSegmentGradV2Padded(SegmentCombiner::kMean, device_grad, index, segment, TensorView::Scalar(few), 10);
+  ASSERT_THAT(bad, IsOk());
+  EXPECT_EQ(
+      CheckPadded(*bad).status().message(),
+      SparseSegmentMeanGradV2(grad, batch.index(DType::kInt32), batch.segment(DType::kInt64), TensorView::Scalar(few))
+          .status()
+          .message());
+  for (const auto& [rows, segments] : {std::pair{0, 2}, std::pair{3, 0}}) {
+    const Batch no_sums({1, 2}, {0, 1}, rows, segments);
+    const OnDevice no_grad(Array<float>{std::vector<float>(static_cast<size_t>(segments)), Shape{segments, 1}});
+    const auto padded = SparseSegmentGradV2Padded(SegmentCombiner::kMean, no_grad, no_sums.device_index(DType::kInt32),
+                                                  no_sums.device_segment(DType::kInt32), no_sums.dim0(), 5);
+    ASSERT_THAT(padded, IsOk());
+    EXPECT_EQ(CheckPadded(*padded).ok(), rows == 0);
+  }
+}
+
+TEST_F(GpuTest, APaddedGradientCanBeCaptured) {
+  CapturedGraph graph;
+  const Batch batch = Batch::Zipf(3000, 500, 40, 3), other = Batch::Zipf(3000, 500, 40, 4);
+  const Array<float> grad = WholeGrad<float>(batch, 6, 1);
+  const OnDevice device_grad(grad);
+  const OnDevice index(batch.index(DType::kInt32)), segment(batch.segment(DType::kInt32));
+  const auto run = [&](const Context& ctx) {
+    return SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), 500, ctx);
+  };
+  ASSERT_THAT(run({}), IsOk());  // CUDA loads kernels when they first run, which cannot be captured
+  const auto padded = graph.Capture(run);
+  ASSERT_THAT(padded, IsOk());
+  for (const Batch* ids : {&other, &batch, &other}) {
+    graph.Overwrite(index, ids->index(DType::kInt32));
+    graph.Overwrite(segment, ids->segment(DType::kInt32));
+    graph.Replay();
+    ExpectPadded(*padded,
+                 *SparseSegmentSumGradV2(grad, ids->index(DType::kInt32), ids->segment(DType::kInt32), ids->dim0()),
+                 500);
+  }
+  const Array<float> other_grad = WholeGrad<float>(batch, 6, 2);
+  graph.Overwrite(device_grad, other_grad);
+  graph.Replay();
+  ExpectPadded(
+      *padded,
+      *SparseSegmentSumGradV2(other_grad, other.index(DType::kInt32), other.segment(DType::kInt32), other.dim0()), 500);
+  // A bad id is reported, and forgotten with the next good run.
+  Ids bad = other.indices;
+  bad.narrow[2'345] = 500;
+  graph.Overwrite(index, bad.As(DType::kInt32));
+  graph.Replay();
+  EXPECT_EQ(CheckPadded(*padded).status().message(),
+            SparseSegmentSumGradV2(grad, bad.As(DType::kInt32), other.segment(DType::kInt32), other.dim0())
+                .status()
+                .message());
+  graph.Overwrite(index, other.index(DType::kInt32));
+  graph.Replay();
+  EXPECT_THAT(CheckPadded(*padded), IsOk());
+}
+
+}  // namespace
+}  // namespace raggrad::sparse_segment

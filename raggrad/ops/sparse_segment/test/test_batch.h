@@ -1,0 +1,100 @@
+// Batches of ids for tests of the gradients on a GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
+#include "raggrad/ops/sparse_segment/test/test_ids.h"
+#include "raggrad/testing/array.h"
+#include "raggrad/testing/generators.h"
+#include "raggrad/testing/on_device.h"
+
+namespace raggrad::sparse_segment {
+
+using ::raggrad::testing::Array;
+using ::raggrad::testing::Generator;
+using ::raggrad::testing::OnDevice;
+
+inline constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean,
+                                                 SegmentCombiner::kSqrtN};
+inline constexpr DType kIndexTypes[] = {DType::kInt32, DType::kInt64};
+
+inline Context Sequential() {
+  Context ctx;
+  ctx.accumulation = Accumulation::kSequential;
+  return ctx;
+}
+
+// Ids in host and in device memory.
+struct Batch {
+  Ids indices;
+  Ids segment_ids;
+  int32_t rows;
+  int64_t segments;
+  OnDevice device_indices[2];
+  OnDevice device_segment_ids[2];
+
+  Batch(std::vector<int64_t> index, std::vector<int64_t> segment, int32_t num_rows, int64_t num_segments)
+      : indices(std::move(index)),
+        segment_ids(std::move(segment)),
+        rows(num_rows),
+        segments(num_segments),
+        device_indices{OnDevice(indices.As(DType::kInt32)), OnDevice(indices.As(DType::kInt64))},
+        device_segment_ids{OnDevice(segment_ids.As(DType::kInt32)), OnDevice(segment_ids.As(DType::kInt64))} {}
+
+  // Row r is named lengths[r] times; the ids are shuffled, segments come as they like.
+  static Batch OfRows(const std::vector<int64_t>& lengths, int64_t segments, uint64_t seed) {
+    Generator random(seed);
+    std::vector<int64_t> index = Generator::RowIds<int64_t>(lengths);
+    for (size_t i = index.size(); i > 1; --i) {
+      std::swap(index[i - 1], index[static_cast<size_t>(random.Below(static_cast<int64_t>(i)))]);
+    }
+    std::vector<int64_t> segment = random.UniformIds<int64_t>(std::ssize(index), segments);
+    if (seed % 2 == 0) std::sort(segment.begin(), segment.end());
+    return Batch(std::move(index), std::move(segment), static_cast<int32_t>(lengths.size()), segments);
+  }
+  static Batch Zipf(int64_t n, int32_t rows, int64_t segments, uint64_t seed) {
+    Generator random(seed);
+    std::vector<int64_t> segment = random.UniformIds<int64_t>(n, segments);
+    std::sort(segment.begin(), segment.end());
+    return Batch(random.ZipfIds<int64_t>(n, rows), std::move(segment), rows, segments);
+  }
+
+  TensorView index(DType dtype) const { return indices.As(dtype); }
+  TensorView segment(DType dtype) const { return segment_ids.As(dtype); }
+  const TensorView& device_index(DType dtype) const { return device_indices[dtype == DType::kInt64].view(); }
+  const TensorView& device_segment(DType dtype) const { return device_segment_ids[dtype == DType::kInt64].view(); }
+  TensorView dim0() const { return TensorView::Scalar(rows); }
+};
+
+inline void ExpectSameRows(const Result<SparseSegmentGradV2Output>& got,
+                           const Result<SparseSegmentGradV2Output>& want) {
+  using Output = SparseSegmentGradV2Output;
+  testing::ExpectSame(got, want, &Output::sorted_unique_indices, &Output::output);
+}
+
+// Small whole numbers: their sums are exact in any order, so that kFast has the CPU's bits too.
+template <class T>
+Array<T> WholeGrad(const Batch& batch, int64_t width, uint64_t seed) {
+  Generator random(seed);
+  std::vector<T> values;
+  for (int64_t i = 0; i < batch.segments * width; ++i) {
+    const float value = static_cast<float>(random.Below(17) - 8);
+    if constexpr (std::is_same_v<T, Half>) {
+      values.push_back(cpu::BaselineConvert::NarrowToHalf(value));
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+      values.push_back(cpu::BaselineConvert::NarrowToBFloat16(value));
+    } else {
+      values.push_back(value);
+    }
+  }
+  return {std::move(values), Shape{batch.segments, width}};
+}
+
+}  // namespace raggrad::sparse_segment

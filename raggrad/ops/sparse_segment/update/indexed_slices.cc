@@ -1,0 +1,235 @@
+#include "raggrad/ops/sparse_segment/indexed_slices.h"
+
+#include "raggrad/core/operands.h"
+#include "raggrad/cpu/float_environment.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/plan/plan_state.h"
+
+namespace raggrad {
+namespace {
+
+using sparse_segment::CheckSameSize;
+using sparse_segment::CheckTableRows;
+using sparse_segment::CheckVector;
+using sparse_segment::CheckWithPlan;
+using sparse_segment::GradProblem;
+using sparse_segment::UsingPlan;
+
+Status CheckRank(std::string_view op, std::string_view name, const TensorView& view) noexcept {
+  if (view.rank() > 0) return {};
+  return InvalidArgument(op, name, " must have rows [", name, ": expected at least rank 1, got a scalar]");
+}
+
+Status CheckValues(std::string_view op, std::string_view name, const TensorView& values,
+                   const TensorView& indices) noexcept {
+  if (Status s = CheckDType(op, name, values.dtype, FloatTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{name, values}, {"indices", indices}}); !s.ok()) return s;
+  if (Status s = CheckRank(op, name, values); !s.ok()) return s;
+  return CheckVector(op, "indices", indices);
+}
+
+// That the elements of the dense array can be counted.
+Status CheckDenseSize(std::string_view op, int64_t table_rows, const TensorView& values) noexcept {
+  const Shape dense = Shape::WithDim0(table_rows, values.shape.tail());
+  if (!dense.valid()) return MakeError(Code::kResourceExhausted, op, ": no memory for a shape");
+  if (dense.NumElements()) return {};
+  return InvalidArgument(op, "Shape ", dense, " results in overflow when computing number of elements [table_rows]");
+}
+
+// Slices are the gradient of a sum in which every id is a segment of its own.
+Result<GradProblem> CheckSlices(std::string_view op, const IndexedSlicesView& slices) noexcept {
+  const auto& [values, indices, table_rows] = slices;
+  if (Status s = CheckValues(op, "values", values, indices); !s.ok()) return s;
+  if (Status s = CheckTableRows(op, "table_rows", table_rows); !s.ok()) return s;
+  if (values.dim(0) != indices.dim(0)) {
+    return InvalidArgument(op, "values and indices should have same size [values: expected ", indices.dim(0),
+                           " rows as indices has elements, got shape ", values.shape, "]");
+  }
+  if (Status s = CheckDenseSize(op, table_rows, values); !s.ok()) return s;
+  return GradProblem{.ids = {op, indices, /*segment_ids=*/{}, table_rows, values.dim(0)},
+                     .combiner = SegmentCombiner::kSum,
+                     .grad = values};
+}
+
+Result<GradProblem> CheckGrad(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+                              const TensorView& indices, const TensorView& segment_ids, int64_t table_rows) noexcept {
+  if (Status s = CheckValues(op, "grad", grad, indices); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"grad", grad}, {"segment_ids", segment_ids}}); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
+  return GradProblem{.ids = {op, indices, segment_ids, table_rows, grad.dim(0)}, .combiner = combiner, .grad = grad};
+}
+
+struct Bytes {
+  std::string_view name;
+  const char* begin;
+  const char* end;
+};
+
+Bytes BytesOf(std::string_view name, const TensorView& view) noexcept {
+  const auto* data = static_cast<const char*>(view.data);
+  const size_t size = static_cast<size_t>(view.shape.NumElements().value_or(0)) * DTypeSize(view.dtype);
+  return {name, data, size > 0 ? data + size : data};
+}
+
+Status CheckNoOverlap(std::string_view op, const Bytes& a, const Bytes& b) noexcept {
+  if (a.begin >= b.end || b.begin >= a.end) return {};
+  return InvalidArgument(op, "arrays overlap [", a.name, ": expected memory of its own, got some of that of ", b.name,
+                         "]");
+}
+
+// The arrays that an update changes: the table first, then the states that the rule has.
+struct Changed {
+  Operand operands[3];
+  int count;
+};
+
+Changed ChangedBy(const RowUpdate& update, const TensorView (&views)[3]) noexcept {
+  if (std::holds_alternative<Adagrad>(update))
+    return {{{"table", views[0]}, {"accumulator", views[1]}, {"", views[2]}}, 2};
+  if (std::holds_alternative<Adam>(update)) return {{{"table", views[0]}, {"m", views[1]}, {"v", views[2]}}, 3};
+  return {{{"table", views[0]}, {"", views[1]}, {"", views[2]}}, 1};
+}
+
+Status CheckHyperparameters(std::string_view op, const RowUpdate& update) noexcept {
+  const auto* adam = std::get_if<Adam>(&update);
+  if (adam == nullptr) return {};
+  if (adam->step < 1) {
+    return InvalidArgument(op, "steps are counted from 1 [step: expected at least 1, got ", adam->step, "]");
+  }
+  // A comparison with NaN is an exception that may be a trap.
+  const auto valid = [](double beta) { return cpu::InFloatEnvironment([&] { return beta >= 0.0 && beta < 1.0; }); };
+  if (!valid(adam->beta1)) return InvalidArgument(op, "beta1 is out of range [beta1: expected 0 <= beta1 < 1]");
+  if (!valid(adam->beta2)) return InvalidArgument(op, "beta2 is out of range [beta2: expected 0 <= beta2 < 1]");
+  return {};
+}
+
+// Types and shapes of the table and the states, and that none of them overlaps with another or with an operand.
+Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableTensorView& table) noexcept {
+  TensorView views[3] = {table.view(), {}, {}};
+  if (const auto* adagrad = std::get_if<Adagrad>(&update)) {
+    views[1] = adagrad->accumulator.view();
+  } else if (const auto* adam = std::get_if<Adam>(&update)) {
+    views[1] = adam->m.view();
+    views[2] = adam->v.view();
+  }
+  const bool wide = p.grad.dtype == DType::kFloat64;
+  const Changed changed = ChangedBy(update, views);
+  const Bytes read[] = {BytesOf("grad", p.grad), BytesOf("indices", p.ids.indices),
+                        BytesOf("segment_ids", p.ids.segment_ids)};
+  for (int i = 0; i < changed.count; ++i) {
+    const auto& [name, view] = changed.operands[i];
+    Status type = wide     ? CheckDType(p.ids.op, name, view.dtype, TypeList<double>{})
+                  : i == 0 ? CheckDType(p.ids.op, name, view.dtype, TypeList<Half, BFloat16, float>{})
+                           : CheckDType(p.ids.op, name, view.dtype, TypeList<float>{});
+    if (!type.ok()) return type;
+    if (Status s = CheckOperands(p.ids.op, {{"grad", p.grad}, {name, view}}); !s.ok()) return s;
+    const Shape expected = Shape::WithDim0(p.ids.table_rows, p.grad.shape.tail());
+    if (!expected.valid()) return MakeError(Code::kResourceExhausted, p.ids.op, ": no memory for a shape");
+    if (view.shape != expected) {
+      return InvalidArgument(p.ids.op, "an array of the update has the wrong shape [", name, ": expected ", expected,
+                             ", got ", view.shape, "]");
+    }
+    const Bytes bytes = BytesOf(name, view);
+    for (const Bytes& other : read) {
+      if (Status s = CheckNoOverlap(p.ids.op, bytes, other); !s.ok()) return s;
+    }
+    for (int k = 0; k < i; ++k) {
+      const Bytes other = BytesOf(changed.operands[k].name, changed.operands[k].view);
+      if (Status s = CheckNoOverlap(p.ids.op, bytes, other); !s.ok()) return s;
+    }
+  }
+  return CheckHyperparameters(p.ids.op, update);
+}
+
+Status Apply(const Result<GradProblem>& problem, const RowUpdate& update, const MutableTensorView& table,
+             const Context& ctx) noexcept {
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckUpdate(*problem, update, table); !s.ok()) return s;
+  return sparse_segment::GradApply(*problem, {update, table}, ctx);
+}
+
+// The rows of a table that has not been checked yet.
+Result<int64_t> RowsOf(std::string_view op, const MutableTensorView& table) noexcept {
+  if (Status s = CheckRank(op, "table", table.view()); !s.ok()) return s;
+  if (Status s = CheckTableRows(op, "table", table.shape[0]); !s.ok()) return s;
+  return table.shape[0];
+}
+
+constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return "SparseSegmentSumGradSlices";
+    case SegmentCombiner::kMean:
+      return "SparseSegmentMeanGradSlices";
+    case SegmentCombiner::kSqrtN:
+      return "SparseSegmentSqrtNGradSlices";
+  }
+  return "SparseSegmentGradSlices";
+}
+
+constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return "SparseSegmentSumGradApply";
+    case SegmentCombiner::kMean:
+      return "SparseSegmentMeanGradApply";
+    case SegmentCombiner::kSqrtN:
+      return "SparseSegmentSqrtNGradApply";
+  }
+  return "SparseSegmentGradApply";
+}
+
+}  // namespace
+
+Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
+                                              const TensorView& indices, const TensorView& segment_ids,
+                                              int64_t table_rows, const Context& ctx) noexcept {
+  const std::string_view op = GradName(combiner);
+  const Result<GradProblem> problem = CheckGrad(op, combiner, grad, indices, segment_ids, table_rows);
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckTableRows(op, "table_rows", table_rows); !s.ok()) return s;
+  if (Status s = CheckDenseSize(op, table_rows, grad); !s.ok()) return s;
+  Result<SparseSegmentGradV2Output> out = sparse_segment::GradV2(*problem, ctx);
+  if (!out.ok()) return out.status();
+  return IndexedSlices{std::move(out->output), std::move(out->sorted_unique_indices), table_rows};
+}
+
+Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx) noexcept {
+  const Result<GradProblem> problem = CheckSlices("ToDense", slices);
+  if (!problem.ok()) return problem.status();
+  return sparse_segment::Grad(*problem, ctx);
+}
+
+Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx) noexcept {
+  const Result<GradProblem> problem = CheckSlices("Coalesce", slices);
+  if (!problem.ok()) return problem.status();
+  Result<SparseSegmentGradV2Output> rows = sparse_segment::GradV2(*problem, ctx);
+  if (!rows.ok()) return rows.status();
+  return IndexedSlices{std::move(rows->output), std::move(rows->sorted_unique_indices), slices.table_rows};
+}
+
+Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,
+                 const Context& ctx) noexcept {
+  return Apply(CheckSlices("ApplyRows", slices), update, table, ctx);
+}
+
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+                              const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
+                              const Context& ctx) noexcept {
+  const std::string_view op = ApplyName(combiner);
+  const Result<int64_t> table_rows = RowsOf(op, table);
+  if (!table_rows.ok()) return table_rows.status();
+  return Apply(CheckGrad(op, combiner, grad, indices, segment_ids, *table_rows), update, table, ctx);
+}
+
+Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+                              const RowUpdate& update, const MutableTensorView& table, const Context& ctx) noexcept {
+  const std::string_view op = ApplyName(combiner);
+  return UsingPlan(op, plan, ctx, [&] { return Apply(CheckWithPlan(op, combiner, grad, plan), update, table, ctx); });
+}
+
+}  // namespace raggrad
