@@ -10,6 +10,7 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/ops/sparse_segment/grad/row_sink.cuh"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment::on_cuda {
 
