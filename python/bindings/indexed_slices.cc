@@ -149,9 +149,10 @@ Args:
 >>> plan = SegmentPlan(indices=[2, 0, 2], segment_ids=[0, 0, 1], num_rows=3, num_segments=2)
 >>> plan
 SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
->>> ops.segment_mean(table, plan=plan).tolist()
+>>> ops.sparse_segment_mean(table, plan=plan).tolist()
 [[2.5], [4.0]]
->>> ops.segment_mean_grad_apply_(table, np.float32([[2], [6]]), plan=plan, optimizer=optimizers.SGD(learning_rate=0.5))
+>>> sgd = optimizers.SGD(learning_rate=0.5)
+>>> ops.sparse_segment_mean_grad_apply_(table, np.float32([[2], [6]]), plan=plan, optimizer=sgd)
 >>> table.tolist()
 [[0.5], [2.0], [0.5]]
 
