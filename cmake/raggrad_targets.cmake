@@ -17,13 +17,15 @@ if(RAGGRAD_SANITIZE)
   target_compile_definitions(raggrad_flags INTERFACE RAGGRAD_SANITIZED)
 endif()
 
+# Flags of code that fuzzers run. It reports which branches it takes: that steers the search. It does not report the
+# values it compares: that costs half of the time and helps to guess magic numbers, of which there are none.
+add_library(raggrad_library_flags INTERFACE)
+target_link_libraries(raggrad_library_flags INTERFACE raggrad_flags)
 if(RAGGRAD_BUILD_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "RAGGRAD_BUILD_FUZZERS needs clang: libFuzzer comes with it (cmake --preset asan)")
   endif()
-  # All code in a fuzzer reports which branches it takes: that steers the search. It does not report the values it
-  # compares: that costs half of the time and helps to guess magic numbers, of which there are none.
-  target_compile_options(raggrad_flags INTERFACE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
+  target_compile_options(raggrad_library_flags INTERFACE -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp)
   add_custom_target(fuzzers)
 endif()
 if(RAGGRAD_BUILD_BENCHMARKS)
@@ -38,7 +40,7 @@ endif()
 
 # The library's objects, compiled once for the static and the shared library.
 add_library(raggrad_objects OBJECT)
-target_link_libraries(raggrad_objects PRIVATE raggrad_flags)
+target_link_libraries(raggrad_objects PRIVATE raggrad_library_flags)
 target_compile_definitions(raggrad_objects PRIVATE RAGGRAD_VERSION="${PROJECT_VERSION}")
 
 # One object library per instruction-set level (core/isa.h). Sources that raggrad_isa_sources() names are compiled for
@@ -56,7 +58,7 @@ else()
 endif()
 foreach(level IN LISTS RAGGRAD_ISA_LEVELS)
   add_library(raggrad_isa_${level} OBJECT)
-  target_link_libraries(raggrad_isa_${level} PRIVATE raggrad_flags)
+  target_link_libraries(raggrad_isa_${level} PRIVATE raggrad_library_flags)
   # -fno-math-errno: square roots become instructions.
   target_compile_options(raggrad_isa_${level} PRIVATE -march=${RAGGRAD_MARCH_${level}} -fno-math-errno
                                                       $<$<CONFIG:Release>:-O3>)
@@ -121,6 +123,10 @@ endfunction()
 set(RAGGRAD_THREAD_TESTS "allocator|batch|cancellation|deadline_timer|float_environment_ops|fork|indexed_slices|memory_budget")
 string(APPEND RAGGRAD_THREAD_TESTS "|executor|radix_sort|relay|segment_plan|stopping")
 
+# Headers that most tests include, compiled once: saves 2 of 12 minutes on two processors.
+set(RAGGRAD_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <cmath> <functional> <map> <memory>
+                         <optional> <random> <span> <string> <thread> <vector>)
+
 # GoogleTest programs, one for each test/NAME.cc. They test the library: they themselves compile twice as fast with -O1.
 function(raggrad_tests)
   if(NOT RAGGRAD_BUILD_TESTS)
@@ -137,6 +143,11 @@ function(raggrad_tests)
     add_executable(${name} ${optional} test/${name}.cc)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
+    if(name STREQUAL core_test)
+      target_precompile_headers(core_test PRIVATE ${RAGGRAD_TEST_HEADERS})
+    else()
+      target_precompile_headers(${name} REUSE_FROM core_test)
+    endif()
     if(NOT optional)
       add_test(NAME ${name} COMMAND ${name})
       if(name MATCHES "cuda_test$")
@@ -159,7 +170,7 @@ endfunction()
 function(raggrad_fuzzer family)
   if(RAGGRAD_BUILD_FUZZERS)
     add_executable(${family}_fuzz test/${family}_fuzz.cc)
-    target_link_libraries(${family}_fuzz PRIVATE raggrad raggrad_flags raggrad_testing_data)
+    target_link_libraries(${family}_fuzz PRIVATE raggrad raggrad_library_flags raggrad_testing_data)
     target_link_options(${family}_fuzz PRIVATE -fsanitize=fuzzer)
     set_target_properties(${family}_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
     add_dependencies(fuzzers ${family}_fuzz)

@@ -6,6 +6,7 @@
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_slice/sparse_slice.h"
+#include "raggrad/tensorflow_names.h"
 
 namespace raggrad::testing {
 namespace {

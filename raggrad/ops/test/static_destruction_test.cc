@@ -16,6 +16,7 @@ using raggrad::BatchingRuntime;
 using raggrad::Context;
 using raggrad::Executor;
 using raggrad::Result;
+using raggrad::SegmentCombiner;
 using raggrad::Shape;
 using raggrad::Tensor;
 using raggrad::TensorView;
@@ -51,8 +52,8 @@ std::vector<std::string> CallEveryFamily(const Context& ctx) {
   texts.push_back(Text(SparseFillEmptyRows(TensorView::Of(places, {2, 1}), TensorView::Of(values, {2}),
                                            TensorView::Of(three, {1}), TensorView::Scalar(one), ctx),
                        [](const auto& filled) { return Text(filled.output_values); }));
-  texts.push_back(Text(Slice(TensorView::Of(places, {2, 1}), TensorView::Of(values, {2}), TensorView::Of(four, {1}),
-                             TensorView::Of(two, {1}), TensorView::Of(two, {1}), ctx),
+  texts.push_back(Text(SparseSlice(TensorView::Of(places, {2, 1}), TensorView::Of(values, {2}),
+                                   TensorView::Of(four, {1}), TensorView::Of(two, {1}), TensorView::Of(two, {1}), ctx),
                        [](const auto& window) { return Text(window.output_values); }));
 
   const int64_t splits[] = {0, 1, 2};

@@ -35,7 +35,7 @@ TEST(IndexedSlices, RowsWithTheSameNumberAreAddedInOrder) {
   const IndexedSlicesView slices = {values, indices, 6};
   const auto coalesced = Coalesce(slices);
   ASSERT_THAT(coalesced, IsOk());
-  EXPECT_EQ(coalesced->rows, 6);
+  EXPECT_EQ(coalesced->table_rows, 6);
   EXPECT_TRUE(HoldsBits(coalesced->indices.view(), Array<int64_t>{{1, 4}}));
   EXPECT_TRUE(HoldsBits(coalesced->values.view(), Array<float>{{2, 3, 1, 13}, Shape{2, 2}}));
   const auto dense = ToDense(slices);
@@ -57,7 +57,7 @@ TEST(IndexedSlices, TablesOfUpTo2To32Rows) {
   const auto grad =
       SparseSegmentGradSlices(SegmentCombiner::kSum, values, indices, Array<int32_t>{{0, 1, 2, 3}}, kRows);
   ASSERT_THAT(grad, IsOk());
-  EXPECT_EQ(grad->rows, kRows);
+  EXPECT_EQ(grad->table_rows, kRows);
   EXPECT_TRUE(HoldsBits(grad->indices.view(), unique));
   EXPECT_TRUE(HoldsBits(grad->values.view(), Array<float>{{2, 40, 31}}));
   for (const int64_t rows : {kRows + 1, int64_t{-1}}) {

@@ -42,9 +42,9 @@ struct Batch {
 
   static Batch Random(int64_t n, const SegmentPlan::Sizes& sizes, bool ascending, uint64_t seed) {
     Generator random(seed);
-    std::vector<int64_t> segment_ids = random.UniformIds<int64_t>(n, sizes.segments);
+    std::vector<int64_t> segment_ids = random.UniformIds<int64_t>(n, sizes.num_segments);
     if (ascending) std::sort(segment_ids.begin(), segment_ids.end());
-    return {random.ZipfIds<int64_t>(n, sizes.rows), segment_ids, sizes};
+    return {random.ZipfIds<int64_t>(n, sizes.table_rows), segment_ids, sizes};
   }
   Result<SegmentPlan> Plan(const Context& ctx = {}, DType index = DType::kInt32, DType segment = DType::kInt64) const {
     return SegmentPlan::Make(indices.As(index), segment_ids.As(segment), sizes, ctx);
@@ -63,10 +63,10 @@ TYPED_TEST(SegmentPlanTyped, SameBitsAsWithoutAPlan) {
   for (const int64_t n : {1, 7, 300, 70'000}) {
     const Batch batch =
         Batch::Random(n, {.table_rows = 1 + n / 2, .num_segments = 1 + n / 9}, n != 7, static_cast<uint64_t>(n));
-    const int32_t rows = static_cast<int32_t>(batch.sizes.rows);
+    const int32_t rows = static_cast<int32_t>(batch.sizes.table_rows);
     Generator random(5);
-    const Array<TypeParam> grad{random.HostileValues<TypeParam>(batch.sizes.segments * 5),
-                                Shape{batch.sizes.segments, 5}};
+    const Array<TypeParam> grad{random.HostileValues<TypeParam>(batch.sizes.num_segments * 5),
+                                Shape{batch.sizes.num_segments, 5}};
     const Array<TypeParam> data{random.HostileValues<TypeParam>(rows * 5), Shape{rows, 5}};
     ForEachSetting([&](const Context& ctx) {
       for (const DType index : kIndexTypes) {
@@ -92,7 +92,7 @@ TYPED_TEST(SegmentPlanTyped, SameBitsAsWithoutAPlan) {
             continue;
           }
           const auto want_pooled = SparseSegmentWithNumSegments(combiner, data, batch.index(index), batch.segment(),
-                                                                TensorView::Scalar(batch.sizes.segments), ctx);
+                                                                TensorView::Scalar(batch.sizes.num_segments), ctx);
           ASSERT_THAT(pooled, IsOk());
           EXPECT_TRUE(SameTensor(pooled->view(), want_pooled->view()));
         }
