@@ -61,10 +61,10 @@ TEST(IndexedSlices, TablesOfUpTo2To32Rows) {
   EXPECT_TRUE(HoldsBits(grad->indices.view(), unique));
   EXPECT_TRUE(HoldsBits(grad->values.view(), Array<float>{{2, 40, 31}}));
   for (const int64_t rows : {kRows + 1, int64_t{-1}}) {
-    EXPECT_THAT(Coalesce({values, indices, rows}), Invalid("[rows: expected 0 to 4294967296 rows, got "));
-    EXPECT_THAT(
-        SparseSegmentGradSlices(SegmentCombiner::kSum, values, indices, Array<int32_t>{{0, 1, 2, 3}}, rows),
-        Invalid("SegmentSumGrad: the number of rows is out of range [rows: expected 0 to 4294967296 rows, got "));
+    EXPECT_THAT(Coalesce({values, indices, rows}), Invalid("[table_rows: expected 0 to 4294967296 rows, got "));
+    EXPECT_THAT(SparseSegmentGradSlices(SegmentCombiner::kSum, values, indices, Array<int32_t>{{0, 1, 2, 3}}, rows),
+                Invalid("SparseSegmentGradSlices: the number of rows is out of range [table_rows: expected 0 to "
+                        "4294967296 rows, got "));
   }
 }
 
@@ -293,7 +293,7 @@ TEST(IndexedSlicesErrors, ShapesAndTypes) {
   EXPECT_THAT(Coalesce({Array<float>{{1}, Shape{}}, indices, 3}), Invalid("[values: expected at least rank 1"));
   EXPECT_THAT(Coalesce({Array<int32_t>{{1, 2}}, indices, 3}), Invalid("values has dtype int32"));
   EXPECT_THAT(Coalesce({values, Array<float>{{1, 2}}, 3}), Invalid("indices has dtype float32"));
-  EXPECT_THAT(Coalesce({values, indices, -1}), Invalid("[rows: expected 0 to 4294967296 rows, got -1]"));
+  EXPECT_THAT(Coalesce({values, indices, -1}), Invalid("[table_rows: expected 0 to 4294967296 rows, got -1]"));
   EXPECT_THAT(ToDense({values, indices, 1}), Invalid("Index 1 out of range [0, 1). [indices[1]]"));
   EXPECT_THAT(ToDense({TensorView::Of<float>(nullptr, Shape{0, int64_t{1} << 40}),
                        TensorView::Of<int32_t>(nullptr, Shape{0}), INT32_MAX}),

@@ -167,10 +167,10 @@ TEST(SegmentPlan, BadIdsAreNamed) {
   EXPECT_THAT(make({0}, {7}, {5, 7}), Invalid("[segment_ids[0]: expected less than 7"));
   EXPECT_THAT(make({0}, {0}, {0, 1}), Invalid("Index 0 out of range [0, 0)"));
   EXPECT_THAT(make({0}, {0}, {1, 0}), Invalid("[segment_ids[0]"));
-  EXPECT_THAT(make({}, {}, {-1, 0}), Invalid("[rows: expected 0 to 4294967296 rows, got -1]"));
+  EXPECT_THAT(make({}, {}, {-1, 0}), Invalid("[table_rows: expected 0 to 4294967296 rows, got -1]"));
   EXPECT_THAT(make({}, {}, {(int64_t{1} << 32) + 1, 0}),
-              Invalid("[rows: expected 0 to 4294967296 rows, got 4294967297]"));
-  EXPECT_THAT(make({}, {}, {0, int64_t{1} << 31}), Invalid("[segments: expected 0 to 2147483647, got 2147483648]"));
+              Invalid("[table_rows: expected 0 to 4294967296 rows, got 4294967297]"));
+  EXPECT_THAT(make({}, {}, {0, int64_t{1} << 31}), Invalid("[num_segments: expected 0 to 2147483647, got 2147483648]"));
   EXPECT_THAT(SegmentPlan::Make(Array<float>{{0}}, Array<int32_t>{{0}}, {1, 1}), Invalid("indices has dtype float32"));
   EXPECT_THAT(SegmentPlan::Make(Array<int32_t>{{0}}, Array<int8_t>{{0}}, {1, 1}),
               Invalid("segment_ids has dtype int8"));

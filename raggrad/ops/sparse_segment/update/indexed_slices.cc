@@ -159,18 +159,6 @@ Result<int64_t> RowsOf(std::string_view op, const MutableTensorView& table) noex
   return table.shape[0];
 }
 
-constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return "SparseSegmentSumGradSlices";
-    case SegmentCombiner::kMean:
-      return "SparseSegmentMeanGradSlices";
-    case SegmentCombiner::kSqrtN:
-      return "SparseSegmentSqrtNGradSlices";
-  }
-  return "SparseSegmentGradSlices";
-}
-
 constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
   switch (combiner) {
     case SegmentCombiner::kSum:
@@ -188,7 +176,7 @@ constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
 Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
                                               const TensorView& indices, const TensorView& segment_ids,
                                               int64_t table_rows, const Context& ctx) noexcept {
-  const std::string_view op = GradName(combiner);
+  constexpr std::string_view op = "SparseSegmentGradSlices";
   const Result<GradProblem> problem = CheckGrad(op, combiner, grad, indices, segment_ids, table_rows);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckTableRows(op, "table_rows", table_rows); !s.ok()) return s;
