@@ -156,7 +156,8 @@ fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 .PHONY: bench
 bench: $(VENV)/.raggrad build/bench/cpp  ## times against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
 	$(VENV)/bin/python -m raggrad bench --envs build/bench --cpp build/bench/cpp/benchmarks \
-	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md $(BENCH)
+	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md \
+	  --headline README.md docs/speed.svg $(BENCH)
 
 .PHONY: bench-cpp
 bench-cpp: build/bench/cpp  ## the C++ benchmarks, with a sweep over sizes; FILTER= is a regular expression

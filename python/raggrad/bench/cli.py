@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import chart, environments, gate, measure, participants, report
+from . import chart, environments, gate, headline, measure, participants, report
 from .participants import Failed, Participant, Process
 from .progress import progress
 from .workloads import WORKLOADS, Workload
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables; replaces the block between "
                         "the bench marks of a file that has them")  # fmt: skip
+    parser.add_argument("--headline", type=Path, nargs=2, metavar=("PAGE", "PICTURE"), help="write the short table "
+                        "between the headline marks of a page, and draw it")  # fmt: skip
     parser.add_argument("--envs", type=Path, metavar="DIR", default=environments.default_folder(),
                         help="where the libraries live (default: %(default)s)")  # fmt: skip
     parser.add_argument("--no-install", action="store_true", help="install nothing; what is not there is missing")
@@ -202,3 +204,5 @@ def _write(options: argparse.Namespace, result: report.Run) -> None:
         report.write_markdown(options.markdown, result)
     if options.png:
         chart.draw(result, options.png)
+    if options.headline:
+        headline.write(result, *options.headline)

@@ -217,18 +217,20 @@ def _markdown_table(cells: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]])
 
 
-_BEGIN, _END = "<!-- bench: begin -->", "<!-- bench: end -->"
-
-
 def write_markdown(path: Path, run: Run) -> None:
     """A new file, or the block between the marks of one that has them."""
     tables = as_markdown(run)
-    if path.exists():
-        before, begin, rest = path.read_text().partition(_BEGIN)
-        _, end, after = rest.partition(_END)
-        if begin and end:
-            tables = f"{before}{begin}\n{tables}{end}{after}"
-    path.write_text(tables)
+    if not (path.exists() and replace_block(path, "bench", tables)):
+        path.write_text(tables)
+
+
+def replace_block(page: Path, name: str, text: str) -> bool:
+    """Replaces the text between the marks `name` of a page. False if it has none."""
+    before, begin, rest = page.read_text().partition(f"<!-- {name}: begin -->")
+    _, end, after = rest.partition(f"<!-- {name}: end -->")
+    if begin and end:
+        page.write_text(f"{before}{begin}\n{text.rstrip()}\n{end}{after}")
+    return bool(begin and end)
 
 
 def as_json(run: Run) -> dict[str, Any]:
