@@ -127,7 +127,8 @@ string(APPEND RAGGRAD_THREAD_TESTS "|executor|radix_sort|relay|segment_plan|stop
 set(RAGGRAD_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <cmath> <functional> <map> <memory>
                          <optional> <random> <span> <string> <thread> <vector>)
 
-# GoogleTest programs, one for each test/NAME.cc. They test the library: they themselves compile twice as fast with -O1.
+# GoogleTest programs, one for each test/NAME.cc. They test the library and need little optimisation themselves: with
+# -O1 they compile twice as fast, and sanitized ones with -O0 three times as fast as with -O1.
 function(raggrad_tests)
   if(NOT RAGGRAD_BUILD_TESTS)
     return()
@@ -141,7 +142,7 @@ function(raggrad_tests)
       set(optional EXCLUDE_FROM_ALL)
     endif()
     add_executable(${name} ${optional} test/${name}.cc)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${RAGGRAD_SANITIZE}>:-O0>)
     target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
     if(name STREQUAL core_test)
       target_precompile_headers(core_test PRIVATE ${RAGGRAD_TEST_HEADERS})
