@@ -6,18 +6,11 @@
 #include <type_traits>
 
 #include "raggrad/core/context.h"
+#include "raggrad/core/piece.h"
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 
-namespace raggrad {
-
-// Values of a tensor that come from one place.
-struct alignas(16) Piece {
-  const void* data;  // null: they are zeros
-  int64_t begin;     // where they begin in the tensor, counted in values; they end where those of the next piece begin
-};
-
-namespace cuda {
+namespace raggrad::cuda {
 
 // A reference to a callable that describes pieces: write(begin, end, pieces) puts those from `begin` to `end` into
 // `pieces`, as if the first of them began at 0, and returns where the last ends; -1 if they cannot be described. It is
@@ -64,5 +57,4 @@ inline Result<Tensor> JoinListed(const BatchedCopy& kernels, std::span<const Pie
   return kernels.join(count, write, SerialExecutor(), index, dtype, shape, ctx);
 }
 
-}  // namespace cuda
-}  // namespace raggrad
+}  // namespace raggrad::cuda

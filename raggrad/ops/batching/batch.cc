@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "raggrad/ops/batching/checks.h"
-#include "raggrad/ops/batching/join.h"
+#include "raggrad/ops/batching/pieces.h"
 
 namespace raggrad::batching {
 namespace {
@@ -267,14 +267,17 @@ Result<BatchOutput> BatchResource::JoinTasks(const Tasks& tasks) const noexcept 
   const int64_t padding = allowed == allowed_batch_sizes_.end() ? 0 : *allowed - rows;
   try {
     std::vector<Tensor> joined;
-    std::vector<TensorView> views(tasks.size());
     for (size_t t = 0; t < tasks[0].request.tensors.size(); ++t) {
-      for (size_t i = 0; i < tasks.size(); ++i) views[i] = tasks[i].request.tensors[t].view;
+      Result<PieceList> list = PieceList::Make(tasks[0].request.tensors[t].view, std::ssize(tasks), padding);
+      if (!list.ok()) return list.status();
       PieceFit fit;
       for (size_t i = 0; i < tasks.size(); ++i) {
-        if (Status s = fit.Add(kOp, static_cast<int64_t>(i), views[i]); !s.ok()) return s;
+        const TensorView& piece = tasks[i].request.tensors[t].view;
+        if (Status s = fit.Add(kOp, static_cast<int64_t>(i), piece); !s.ok()) return s;
+        list->Add(piece);
       }
-      Result<Tensor> tensor = Join(ctx, static_cast<int>(t), views, padding);
+      list->AddPadding(padding);
+      Result<Tensor> tensor = Join(ctx, static_cast<int>(t), *list);
       if (!tensor.ok()) return tensor.status();
       joined.push_back(*std::move(tensor));
     }

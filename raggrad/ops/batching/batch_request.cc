@@ -7,7 +7,7 @@
 
 #include "raggrad/core/operands.h"
 #include "raggrad/ops/batching/checks.h"
-#include "raggrad/ops/batching/join.h"
+#include "raggrad/ops/batching/pieces.h"
 
 namespace raggrad::batching {
 namespace {

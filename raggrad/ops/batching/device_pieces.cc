@@ -3,12 +3,12 @@
 #include <memory>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include "raggrad/core/operands.h"
 #include "raggrad/cuda/batched_copy.h"
 #include "raggrad/cuda/events.h"
 #include "raggrad/cuda/loader.h"
+#include "raggrad/ops/batching/piece_list.h"
 
 namespace raggrad::batching {
 namespace {
@@ -61,19 +61,12 @@ Result<StreamId> CheckStream(const Events& events, std::string_view op, void* st
   return id;
 }
 
-Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) {
-  std::vector<Piece> list;
-  list.reserve(pieces.size());
-  int64_t values = 0, rows = 0;
-  for (const SharedView& piece : pieces) {
-    list.push_back({piece.view.data, values});
-    values += *piece.view.shape.NumElements();
-    rows += piece.view.dim(0);
-  }
-  const TensorView& first = pieces[0].view;
-  const Shape shape = Shape::WithDim0(rows, first.shape.tail());
-  return WithKernels<BatchedCopy>(
-      op, [&](const BatchedCopy& kernels) { return cuda::JoinListed(kernels, list, 0, first.dtype, shape, ctx); });
+Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
+  const Result<PieceList> list = PieceList::Of(pieces);
+  if (!list.ok()) return list.status();
+  return WithKernels<BatchedCopy>(op, [&](const BatchedCopy& kernels) {
+    return cuda::JoinListed(kernels, list->pieces(), 0, list->dtype(), list->shape(), ctx);
+  });
 }
 
 }  // namespace
@@ -113,17 +106,13 @@ Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<c
     if (!owner.ok()) return owner.status();
     const auto made = [&](const DevicePiece& piece) { return piece.made.Delay(*owner); };
     if (Status s = ForOtherStreams(pieces, *owner, made); !s.ok()) return s;
-    try {
-      Result<Tensor> joined = JoinViews(ctx, op, pieces);
-      if (!joined.ok()) return joined;
-      const Result<Event> read = Event::Record(events, ctx.stream);
-      if (!read.ok()) return read.status();
-      const auto dropped = [&](const DevicePiece& piece) { return read->Delay(piece.stream); };
-      if (Status s = ForOtherStreams(pieces, *owner, dropped); !s.ok()) return s;
-      return joined;
-    } catch (const std::bad_alloc&) {
-      return MakeError(Code::kResourceExhausted, op, ": no memory to join the pieces");
-    }
+    Result<Tensor> joined = JoinViews(ctx, op, pieces);
+    if (!joined.ok()) return joined;
+    const Result<Event> read = Event::Record(events, ctx.stream);
+    if (!read.ok()) return read.status();
+    const auto dropped = [&](const DevicePiece& piece) { return read->Delay(piece.stream); };
+    if (Status s = ForOtherStreams(pieces, *owner, dropped); !s.ok()) return s;
+    return joined;
   };
   return WithKernels<Events>(op, join);
 }

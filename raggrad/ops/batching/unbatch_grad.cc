@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "raggrad/ops/batching/join.h"
+#include "raggrad/ops/batching/pieces.h"
 
 namespace raggrad::batching {
 namespace {

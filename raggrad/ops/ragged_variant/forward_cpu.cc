@@ -7,15 +7,20 @@
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cuda/cuda.h"
-#include "raggrad/ops/ragged_variant/join.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
+#include "raggrad/ops/ragged_variant/splits.h"
+#include "raggrad/ops/ragged_variant/values.h"
 
 namespace raggrad::ragged_variant::on_cpu {
 namespace {
 
 using cpu::Chunks;
+using cpu::CopyCost;
 using cpu::FirstError;
 using cpu::ForEachChunk;
+using cpu::ForEachRun;
+using cpu::kCopyChunksPerWorker;
+using cpu::SplitCopy;
 using cpu::SplitEvenly;
 
 constexpr int64_t kDescribeGrain = 1024;  // elements: some 20 us of writing their views
@@ -112,8 +117,8 @@ void CopyLevel(const Cuts<I>& cuts, int64_t level, I* to, Executor& executor) no
   const I* const from = cuts.splits(level);
   const int64_t places = cuts.places(level);
   const auto begin_of = [&](int64_t r) { return cuts.begin(level, r) + r; };
-  const Chunks chunks = SplitEvenly(executor, places, kCopyGrain / static_cast<int64_t>(sizeof(I)), kChunksPerWorker);
-  ForEachChunk(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
+  const int64_t cost = CopyCost(places, sizeof(I), cuts.elements());
+  ForEachChunk(executor, SplitCopy(executor, places, cost), [&](int64_t, int64_t begin, int64_t end) {
     ForEachRun(cuts.elements(), begin_of, begin, end, [&](int64_t r, int64_t at, int64_t count) {
       const I first = from[cuts.begin(level, r)];
       for (int64_t i = 0; i < count; ++i) to[at + i] = static_cast<I>(Unsigned(from[at - r + i]) - Unsigned(first));
@@ -174,7 +179,7 @@ Result<VariantArray> Cut(const ToVariantProblem& problem, const Context& ctx) no
       static_cast<size_t>(Shape::Product(values->shape().tail()).value_or(0)) * DTypeSize(values->dtype());
   Executor& executor = ExecutorOf(ctx);
   FirstError no_memory;
-  const Chunks chunks = SplitEvenly(executor, n, kDescribeGrain, kChunksPerWorker);
+  const Chunks chunks = SplitEvenly(executor, n, kDescribeGrain, kCopyChunksPerWorker);
   ForEachChunk(executor, chunks, [&](int64_t, int64_t from, int64_t to) {
     for (int64_t r = from; r < to; ++r) {
       TensorView* const own_splits = split_views->span().data() + static_cast<size_t>(r) * levels;

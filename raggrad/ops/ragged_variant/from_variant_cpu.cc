@@ -8,15 +8,18 @@
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
-#include "raggrad/ops/ragged_variant/join.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
+#include "raggrad/ops/ragged_variant/splits.h"
+#include "raggrad/ops/ragged_variant/values.h"
 
 namespace raggrad::ragged_variant::on_cpu {
 namespace {
 
-using cpu::Chunks;
+using cpu::CopyCost;
 using cpu::FirstError;
 using cpu::ForEachChunk;
+using cpu::ForEachRun;
+using cpu::SplitCopy;
 using cpu::SplitEvenly;
 
 // f(i) for every element.
@@ -125,17 +128,15 @@ class Splits {
 
     Executor& executor = ExecutorOf(ctx_);
     const auto begin_of = [&](int64_t i) { return i < problem_.n() ? sizes_[i] : *rows; };
-    const int64_t cost = *rows * static_cast<int64_t>(sizeof(I)) + problem_.n() * kPieceCost;
-    const int64_t chunks = SplitEvenly(executor, cost, kCopyGrain, kChunksPerWorker).count;
-    ForEachChunk(executor, Chunks{*rows, std::clamp<int64_t>(*rows, 1, chunks)},
-                 [&](int64_t, int64_t begin, int64_t end) {
-                   ForEachRun(problem_.n(), begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
-                     const I* const from = own(i).template As<I>() + (at - sizes_[i]) + 1;
-                     const Unsigned moved = static_cast<Unsigned>(offsets_[i]);
-                     I* const to = out + at + 1;
-                     for (int64_t j = 0; j < count; ++j) to[j] = static_cast<I>(Unsigned(from[j]) + moved);
-                   });
-                 });
+    const int64_t cost = CopyCost(*rows, sizeof(I), problem_.n());
+    ForEachChunk(executor, SplitCopy(executor, *rows, cost), [&](int64_t, int64_t begin, int64_t end) {
+      ForEachRun(problem_.n(), begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
+        const I* const from = own(i).template As<I>() + (at - sizes_[i]) + 1;
+        const Unsigned moved = static_cast<Unsigned>(offsets_[i]);
+        I* const to = out + at + 1;
+        for (int64_t j = 0; j < count; ++j) to[j] = static_cast<I>(Unsigned(from[j]) + moved);
+      });
+    });
     return output;
   }
 
@@ -173,14 +174,8 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx)
   if (!SizesToBegins(problem.n(), size) || overflow) {
     return InvalidArgument(problem.op, "there are too many values [encoded_ragged: expected less than 2^63 in all]");
   }
-  return Join({problem.op,
-               "encoded_ragged",
-               output,
-               {pieces->data(), problem.elements.size()},
-               problem.values_dtype,
-               shape,
-               problem.device},
-              ctx);
+  return Join(problem.op, problem.device,
+              {"encoded_ragged", output, {pieces->data(), problem.elements.size()}, problem.values_dtype, shape}, ctx);
 }
 
 // All levels, into nested_splits.

@@ -10,8 +10,9 @@
 #include "raggrad/cuda/batched_copy.h"
 #include "raggrad/cuda/cuda.h"
 #include "raggrad/cuda/loader.h"
-#include "raggrad/ops/ragged_variant/join.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
+#include "raggrad/ops/ragged_variant/splits.h"
+#include "raggrad/ops/ragged_variant/values.h"
 
 namespace raggrad::ragged_variant::on_cpu {
 namespace {
@@ -140,14 +141,9 @@ Result<Tensor> CheckAndJoin(const Problem& problem, const TensorView& row_splits
   const Result<Layout> layout = LayOut(problem, counts, HostContext(ctx, problem.device));
   if (!layout.ok()) return layout.status();
   if (queued) return joined;
-  return Join({problem.op,
-               "encoded_ragged_grad",
-               0,
-               {layout->pieces.data(), problem.elements.size()},
-               problem.dtype,
-               layout->shape,
-               problem.device},
-              ctx);
+  return Join(
+      problem.op, problem.device,
+      {"encoded_ragged_grad", 0, {layout->pieces.data(), problem.elements.size()}, problem.dtype, layout->shape}, ctx);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ std::string_view MessageName(DType dtype) noexcept;
 // That there are kernels for values of that type on that device.
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept;
 
-// The same code for all devices: what differs is the copy of the values (join.h).
+// The same code for all devices: what differs is the copy of the values (values.h).
 namespace on_cpu {
 Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;
