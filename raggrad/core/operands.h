@@ -54,7 +54,7 @@ template <class Name>
   const size_t alignment = DTypeAlignment(view.dtype);
   return InvalidArgument(op, "an operand is not aligned [", name, ": expected an address that is a multiple of ",
                          alignment, ", got one that is ", reinterpret_cast<uintptr_t>(view.data) % alignment,
-                         " beyond]");
+                         " bytes past a multiple]");
 }
 
 [[gnu::cold]] inline Status OnAnotherDevice(std::string_view op, const Operand& operand,

@@ -148,7 +148,7 @@ TEST(OperandsTest, DataIsAlignedForItsElements) {
   EXPECT_THAT(check(DType::kFloat32, 1, 2),
               StatusIs(Code::kInvalidArgument,
                        "Op: an operand is not aligned [grad: expected an address that is a "
-                       "multiple of 4, got one that is 2 beyond]"));
+                       "multiple of 4, got one that is 2 bytes past a multiple]"));
   EXPECT_THAT(check(DType::kString, 1, 12), StatusIs(Code::kInvalidArgument, HasSubstr("multiple of 8, got one that")));
   EXPECT_THAT(check(DType::kHalf, 1, 1), StatusIs(Code::kInvalidArgument, HasSubstr("multiple of 2")));
   EXPECT_THAT(check(DType::kComplex128, 1, 8), IsOk());
