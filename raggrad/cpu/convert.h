@@ -16,12 +16,6 @@
 
 namespace raggrad::cpu {
 
-#if defined(__x86_64__)
-inline constexpr Isa kBaselineIsa = Isa::kX86V1;
-#else
-inline constexpr Isa kBaselineIsa = Isa::kArmV8;
-#endif
-
 template <Isa I>
 struct Convert {
   static float Widen(BFloat16 x) noexcept { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
