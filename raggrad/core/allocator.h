@@ -1,4 +1,4 @@
-// Where all memory of a call comes from: scratch and outputs.
+// Allocator: the source of all memory of a call, scratch and outputs.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// What an operator knows about an output when it asks for its memory.
+// Describes an output when an operator asks for its memory.
 struct OutputSpec {
   int index;  // position in the operator's list of outputs
   DType dtype;
   const Shape& shape;
-  size_t bytes;  // what must be there: elements and, for strings, their characters
+  size_t bytes;  // to allocate: the elements and, for strings, their characters
 };
 
 class Allocator {
@@ -23,8 +23,8 @@ class Allocator {
 
   virtual ~Allocator() = default;
 
-  // At least `bytes` bytes (bytes > 0) aligned to kAlignment, or null if there are none. Called from the thread that
-  // called the operator.
+  // Returns at least `bytes` bytes (bytes > 0) aligned to kAlignment, or null if there is no memory. Called on the
+  // thread that called the operator.
   virtual void* Allocate(size_t bytes) noexcept = 0;
   virtual void Deallocate(void* pointer, size_t bytes) noexcept = 0;
 
@@ -33,9 +33,9 @@ class Allocator {
   virtual void* AllocateOutput(const OutputSpec& spec) noexcept { return Allocate(spec.bytes); }
 };
 
-// The C library's heap. Refuses what would not fit in memory together with what was granted before, in the machine or
-// in the limits of the process's container: Linux would grant it and kill the process when it is used. Requests of up
-// to 2 KiB are never refused for that. Never destroyed.
+// The C library's heap. Refuses a request that, together with all memory granted before, would exceed what the machine
+// or the container has left: Linux would grant it and kill the process when the memory is used. Requests of up to 2 KiB
+// are not checked. Never destroyed.
 Allocator& DefaultAllocator() noexcept;
 
 }  // namespace raggrad

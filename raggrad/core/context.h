@@ -1,8 +1,8 @@
 // Context: everything a call takes from its surroundings. Make one, change what you like, pass it on.
 //
-//   Context ctx;                       // heap, the process's pool, exact sums
+//   Context ctx;                       // the heap, the default executor, TensorFlow's order of sums
 //   ctx.allocator = &my_arena;
-//   auto result = SparseSegmentMeanGradV2(grad, indices, segment_ids, dim0, ctx);
+//   auto result = SparseSegmentMeanGradV2(grad, indices, segment_ids, table_rows, ctx);
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// How floating-point sums are ordered. Both give the same bits on every run, for any number of threads.
+// The order of floating-point sums. Both give the same bits on every run, for any number of threads.
 enum class Accumulation {
-  kSequential,  // in the order of the input, as TensorFlow on the CPU: bit-for-bit its results
+  kSequential,  // in the order of the input: TensorFlow's results on the CPU, bit for bit
   kFast,        // a fixed tree: other bits, a smaller error bound, and room for parallel sums
 };
 
@@ -33,7 +33,7 @@ struct Context {
 
 inline Executor& ExecutorOf(const Context& ctx) noexcept { return ctx.executor ? *ctx.executor : DefaultExecutor(); }
 
-// An output of the given shape, uninitialised. `extra_bytes` more follow the elements (the characters of strings).
+// Allocates an output, uninitialised. `extra_bytes` more bytes follow the elements (the characters of strings).
 // INVALID_ARGUMENT if the shape has too many elements, RESOURCE_EXHAUSTED if there is no memory.
 Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes = 0) noexcept;
 

@@ -2,7 +2,7 @@
 //
 //   Visit(FloatTypes{}, grad.dtype, [&]<class T>() -> Status { ... T ... });
 //
-// Numbers and names are TensorFlow's. Types that only exist to be refused by name (float8, int4, ...) have no C++ type.
+// Values and names are TensorFlow's. Types that only exist to be refused by name (float8, int4, ...) have no C++ type.
 #pragma once
 
 #include <array>
@@ -74,8 +74,8 @@ struct QInt32 {
   int32_t value;
 };
 
-// One element of a string tensor: bytes that somebody else owns. In a Tensor that an operator made, they lie in the
-// tensor's own allocation, behind the elements; nothing has to be destroyed one by one.
+// One element of a string tensor; it does not own its bytes. In a Tensor that an operator made, they lie in the
+// tensor's allocation, behind the elements, so that nothing has to be destroyed one by one.
 struct String {
   const char* data;
   size_t size;
@@ -132,13 +132,13 @@ using NumberTypes = JoinLists<FloatTypes, TypeList<int8_t, int16_t, int32_t, int
                                                    uint64_t, std::complex<float>, std::complex<double>>>;
 using RaggedTypes = JoinLists<NumberTypes, TypeList<bool, String, QInt8, QUInt8, QInt16, QUInt16, QInt32>>;
 
-// "float32", "half", "qint8", ...; "invalid" for kInvalid and numbers that are no dtype.
+// "float32", "half", "qint8", ...; "invalid" for kInvalid and values that are no dtype.
 std::string_view DTypeName(DType dtype) noexcept;
-// The inverse; kInvalid if there is no such name. "float16" is accepted for "half".
+// The inverse of DTypeName; kInvalid if there is no such name. "float16" is accepted for "half".
 DType DTypeFromName(std::string_view name) noexcept;
 // Bytes per element in memory; 0 for kInvalid.
 size_t DTypeSize(DType dtype) noexcept;
-// What an element's address is a multiple of; 1 for types without C++ type and numbers that are no dtype.
+// Alignment of an element in bytes; 1 for types without a C++ type and values that are no dtype.
 inline size_t DTypeAlignment(DType dtype) noexcept {
   const auto number = static_cast<size_t>(dtype);
   return number < dtype_internal::kAlignments.size() ? dtype_internal::kAlignments[number] : 1;

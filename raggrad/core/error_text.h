@@ -1,4 +1,4 @@
-// How operators word their errors. Internal to the library.
+// Texts of operators' errors. Internal to the library.
 //
 //   return InvalidArgument(op, "Index ", v, " out of range [0, ", rows, ").", " [indices[", i, "]]");
 //
@@ -56,13 +56,14 @@ Status InvalidArgument(std::string_view op, const Parts&... parts) noexcept {
   return MakeError(Code::kInvalidArgument, op, ": ", parts...);
 }
 
-// The error with the operator's name in front, unless it has that.
+// Puts the operator's name in front of the error, unless it is there already.
 inline Status Named(std::string_view op, const Status& error) noexcept {
   if (error.message().starts_with(op)) return error;
   return MakeError(error.code(), op, ": ", error.message());
 }
 
-// f(), with a named error: what all operators use (memory, CUDA) does not know for whom. No error costs nothing.
+// Calls f() and names the operator in its error: shared code (memory, CUDA) does not know it. Success costs nothing
+// extra.
 template <class F>
 auto WithOp(std::string_view op, const F& f) noexcept -> decltype(f()) {
   auto result = f();

@@ -35,12 +35,12 @@ void Pause() noexcept {
 #endif
 }
 
-// Calls done() until it is true, or for about 200 us; returns whether it is. To wake a sleeping thread takes 5 us, in a
-// virtual machine 40: as long as many a call, and calls come one after the other.
+// Calls done() until it is true, for about 200 us at most; returns whether it became true. Waking a sleeping thread
+// takes 5 us, in a virtual machine 40 us: as long as many calls take, and calls often follow each other closely.
 template <class F>
 bool Spin(const F& done) noexcept {
   constexpr auto kLongest = std::chrono::microseconds(200);
-  constexpr int kLooks = 32;  // between two looks at the clock
+  constexpr int kLooks = 32;  // calls of done() between two looks at the clock
   const auto end = std::chrono::steady_clock::now() + kLongest;
   do {
     for (int look = 0; look < kLooks; ++look) {
@@ -51,8 +51,9 @@ bool Spin(const F& done) noexcept {
   return false;
 }
 
-// One word says it all: the number of the job, whether it is open to workers, and how many are inside. A worker counts
-// itself in, and is inside if the job was open then. Who is not inside never touches the job.
+// One word, state_, holds the number of the job, whether it is open to workers, and how many workers are inside. A
+// worker adds itself to the count, and is inside if the job was open at that moment. Only workers that are inside touch
+// the job.
 class ThreadPool final : public Executor {
  public:
   explicit ThreadPool(int workers) noexcept : generation_(ForkGeneration()), processors_(UsableProcessors()) {
@@ -67,7 +68,7 @@ class ThreadPool final : public Executor {
       return nullptr;
     };
     for (pthread_t thread; static_cast<int>(threads_.size()) < wanted; threads_.push_back(thread)) {
-      if (pthread_create(&thread, nullptr, work, this) != 0) return;  // no more to be had: do with those that started
+      if (pthread_create(&thread, nullptr, work, this) != 0) return;  // use those that have started
     }
   }
 
@@ -82,7 +83,7 @@ class ThreadPool final : public Executor {
   int num_workers() const noexcept override { return Forked() ? 1 : static_cast<int>(threads_.size()) + 1; }
 
   void Run(int64_t tasks, TaskRef body) noexcept override {
-    // One job at a time. A second caller does its own work rather than wait; that also makes nested calls safe.
+    // The pool has one job at a time. A second caller runs its own tasks instead of waiting, so nested calls are safe.
     if (tasks <= 1 || threads_.empty() || Forked() || busy_.test_and_set(std::memory_order_acquire)) {
       SerialExecutor().Run(tasks, body);
       return;
@@ -99,7 +100,7 @@ class ThreadPool final : public Executor {
   }
 
  private:
-  static constexpr int kMostWorkers = 4096;  // all can be inside, and below kOpen
+  static constexpr int kMostWorkers = 4096;  // the count of workers inside stays below kOpen
   static constexpr uint64_t kOneInside = 1, kOpen = 1 << 16, kNextJob = kOpen << 1;
   static uint64_t Inside(uint64_t state) noexcept { return state % kOpen; }
   static bool IsOpen(uint64_t state) noexcept { return (state & kOpen) != 0; }
@@ -107,8 +108,8 @@ class ThreadPool final : public Executor {
 
   bool Forked() const noexcept { return generation_ != ForkGeneration(); }
 
-  // Wakes no more threads than have something to do beside those that are looking for it. If one of these stops looking
-  // just now, it sees that calls_ has changed, and does not sleep.
+  // Wakes one thread per task, less those that are looking for work already. A thread that stops looking at this moment
+  // sees that calls_ has changed and does not sleep.
   void Call(int64_t helpers) noexcept {
     calls_.fetch_add(1);
     helpers -= looking_.load();
@@ -116,7 +117,7 @@ class ThreadPool final : public Executor {
     for (int64_t i = 0; i < helpers; ++i) calls_.notify_one();
   }
 
-  // Whether there were any.
+  // Runs tasks until none is left. Returns whether there were any.
   bool TakeTasks(TaskRef body, int64_t tasks) noexcept {
     bool any = false;
     for (int64_t task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks;
@@ -134,7 +135,8 @@ class ThreadPool final : public Executor {
     while (!all_left()) state_.wait(state, std::memory_order_relaxed);
   }
 
-  // Looks for done() to become true, unless half of the processors, the caller's among them, are at that already.
+  // Spins until done() is true, unless spinning threads and the caller already occupy half of the processors. Returns
+  // whether done() became true.
   template <class F>
   bool Look(const F& done) noexcept {
     const bool may_look = looking_.fetch_add(1) < processors_ / 2 - 1;
@@ -145,7 +147,7 @@ class ThreadPool final : public Executor {
 
   void Work() noexcept {
     uint64_t done = 0;    // the last job that this thread was in
-    bool worked = false;  // in it, so that it is worth to look for the next one
+    bool worked = false;  // it had a task there, so looking for the next job is worthwhile
     while (true) {
       const uint32_t calls = calls_.load();
       const auto called = [&] {
@@ -169,16 +171,16 @@ class ThreadPool final : public Executor {
   }
 
   const int generation_;
-  const int processors_;  // that the threads may use: they inherit the rights of the one that starts them
-  // Bare ids: in a child of fork() they are forgotten, where std::thread would have to be joined or detached.
+  const int processors_;  // that the threads may use: they inherit the affinity of the one that starts them
+  // Plain ids: a child of fork() just forgets them, where std::thread would have to be joined or detached.
   std::vector<pthread_t> threads_;
   std::atomic_flag busy_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> state_{0};
   std::atomic<uint32_t> calls_{0};  // sleepers wait for it to change
-  std::atomic<int> looking_{0};     // for a job, before they sleep
+  std::atomic<int> looking_{0};     // threads that look for a job before they sleep
 
-  // The job. Written before it is open, read by those inside.
+  // The job: written before it is open, read by workers that are inside.
   std::optional<TaskRef> body_;
   int64_t tasks_ = 0;
   std::atomic<int64_t> next_{0};

@@ -1,4 +1,4 @@
-// Executor: the one thing the library asks of a thread pool.
+// Executor: the pool of threads that a call may use.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // How many tasks can really run at the same time. Operators cut their work by this; results do not depend on it.
+  // Number of tasks that really run at the same time. Operators cut their work by it; results do not depend on it.
   virtual int num_workers() const noexcept = 0;
 
   // Calls body(t) once for every t in [0, tasks), in any order, on any threads, and returns when all are done.
@@ -38,16 +38,18 @@ class Executor {
 // Runs everything on the calling thread.
 Executor& SerialExecutor() noexcept;
 
-// A pool of `workers` threads, the caller of Run counted in, and 4096 at most. If threads cannot be started it has
-// fewer. A Run while another one is in progress happens on the calling thread. Threads that had something to do look
-// for more for 200 us before they sleep, on half of the processors at most that the process may use.
+// Makes a pool of `workers` threads, 4096 at most; the caller of Run counts as one of them. If threads cannot be
+// started it has fewer. Null if there is no memory.
 //
-// In a child of fork() a pool of the parent works on the calling thread, and its destructor touches no thread. A pool
-// that is made in the child has threads of its own.
+// A Run that meets another one in progress runs its tasks on the calling thread. Threads that had work look for more
+// for 200 us before they sleep, on at most half of the processors that the process may use.
+//
+// In a child of fork() a pool of the parent runs tasks on the calling thread, and its destructor touches no thread. A
+// pool that is made in the child has threads of its own.
 std::unique_ptr<Executor> MakeThreadPool(int workers) noexcept;
 
-// The process's pool: made on first use and never destroyed. As wide as RAGGRAD_NUM_THREADS says, or else as many
-// processors as the process may use: by its affinity and by the CPU quota of its container, rounded down.
+// The process's thread pool, made on first use and never destroyed. It has RAGGRAD_NUM_THREADS workers, or else one for
+// each processor that affinity and the container's CPU quota, rounded down, leave to the process.
 Executor& DefaultExecutor() noexcept;
 
 }  // namespace raggrad

@@ -1,10 +1,10 @@
-// FirstUse<T>: what a process has one of. Made on first use and never destroyed. Internal to the library.
+// FirstUse<T>: an object that the process has one of, made on first use and never destroyed. Internal to the library.
 //
 //   static constinit FirstUse<Thing> thing;
 //   return thing.Get([] { return Thing(...); });
 //
-// A function's static object would be destroyed while other static objects still call the library, and a child of
-// fork() would wait for ever for one that another thread of the parent was just making.
+// A function's static object would be destroyed while other static objects still call the library. And if another
+// thread of the parent was making it during fork(), the child would wait for it for ever.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace raggrad {
 template <class T>
 class FirstUse {
  public:
-  // The object; make() gives the one that is kept. A make() that throws is called again by the next Get.
+  // Returns the object, which the first call makes with make(). If make() throws, the next call tries again.
   template <class Make>
   T& Get(const Make& make) {
     if (!made_.load(std::memory_order_acquire)) {

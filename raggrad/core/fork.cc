@@ -16,7 +16,7 @@ int ThisProcess() noexcept { return ForkGeneration() + 1; }
 }  // namespace
 
 int ForkGeneration() noexcept {
-  // Threads that come here at the same time install it twice: the number then grows by two.
+  // Threads that get here at the same time may install the handler twice: the number then grows by two.
   if (!installed.load(std::memory_order_acquire)) {
     pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
     installed.store(true, std::memory_order_release);

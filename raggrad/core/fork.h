@@ -1,5 +1,5 @@
-// What objects with threads or locks need in a child of fork(): threads stay behind in the parent, and locks as they
-// were. Internal to the library.
+// Support for objects with threads or locks in a child of fork(), where threads are gone and locks stay as they were.
+// Internal to the library.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace raggrad {
 // and, in a child, does without them: not even their ids may be touched, since the system gives them to new threads.
 int ForkGeneration() noexcept;
 
-// Holds a lock, which is a word that is 0 at first. In a child of fork() a lock is taken away from a thread that stayed
-// behind in the parent, where a std::mutex would be waited for for ever.
+// Holds a lock, which is a word that is 0 at first. A child of fork() can take a lock whose holder stayed behind in the
+// parent; it would wait for a std::mutex for ever.
 class ForkSafeLock {
  public:
   explicit ForkSafeLock(std::atomic<int>& word) noexcept;
@@ -22,7 +22,7 @@ class ForkSafeLock {
   ~ForkSafeLock();
 
   bool owns_lock() const noexcept { return owns_; }
-  // Whether the lock was taken away: the last holder may have left half done what the lock guards.
+  // Whether the lock was taken from such a holder, who may have left the guarded data half changed.
   bool was_abandoned() const noexcept { return abandoned_; }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 #if defined(__x86_64__)
 constexpr Isa kBuilt[] = {Isa::kX86V1, Isa::kX86V3, Isa::kX86V4};
 
-// clang 14's __builtin_cpu_supports does not know it.
+// clang 14's __builtin_cpu_supports does not know F16C.
 bool HasF16c() noexcept {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

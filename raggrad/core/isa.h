@@ -30,7 +30,7 @@ inline constexpr Isa kBaselineIsa = Isa::kArmV8;
 // "x86-64", "x86-64-v3", "x86-64-v4", "armv8-a"
 std::string_view IsaName(Isa isa) noexcept;
 
-// What this build has and this machine can run, best last.
+// Levels that this build has and this machine can run, best last.
 std::span<const Isa> AvailableIsas() noexcept;
 
 // The level that calls use: `requested`, or else the one RAGGRAD_ISA names, or else the best. INVALID_ARGUMENT if the

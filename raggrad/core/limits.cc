@@ -46,7 +46,7 @@ class Text {
   size_t size_ = 0;
 };
 
-// Cuts `text` at the first `separator`: returns what is before, and leaves what is behind.
+// Cuts `text` at the first `separator`: returns the part before it and leaves the part behind it.
 std::string_view CutAt(std::string_view& text, char separator) noexcept {
   const size_t position = text.find(separator);
   const std::string_view before = text.substr(0, position);
@@ -54,7 +54,7 @@ std::string_view CutAt(std::string_view& text, char separator) noexcept {
   return before;
 }
 
-// The number that `text` begins with, after spaces. "max" and other words are none, and neither are negative ones.
+// The number that `text` begins with, after spaces; nothing for "max", other words and negative numbers.
 std::optional<uint64_t> Number(std::string_view text) noexcept {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   uint64_t number = 0;
@@ -82,8 +82,8 @@ bool Contains(std::string_view list, std::string_view name) noexcept {
   return false;
 }
 
-// f(folder, version) for each group of the process that `controller` may limit, from its own up to the root. Where a
-// container sees its own group as the root, the folders that the path names are not there, and only the last one is.
+// Calls f(folder, version) for each group in which `controller` may limit the process, from its own up to the root. A
+// container that sees its own group as the root has only the last of these folders.
 template <class F>
 void ForEachGroup(const char* root, std::string_view controller, const F& f) noexcept {
   const auto walk = [&](std::string_view mount, std::string_view path, int version) {
@@ -122,7 +122,7 @@ int ProcessorsOfThisThread() noexcept {
   return std::max(processors, 1);
 }
 
-// The part of a limit that is not used yet.
+// The unused part of a limit, less some memory that is kept free.
 uint64_t RoomOf(uint64_t limit, uint64_t used) noexcept {
   const uint64_t kept_free = std::min(limit / 32, uint64_t{64} << 20);
   return limit - kept_free > used ? limit - kept_free - used : 0;
@@ -138,7 +138,7 @@ uint64_t RoomOfMachine(const char* root) noexcept {
   return RoomOf(*total * kKiB, (*total - std::min(*available, *total)) * kKiB) + swap.value_or(0) * kKiB;
 }
 
-// The files of a group, by version; names in its memory.stat.
+// The files of a group by version, and the entries of its memory.stat that the system can drop.
 struct MemoryFiles {
   const char *limit, *soft_limit, *usage;
   std::string_view dropped_first[3];
@@ -150,7 +150,7 @@ constexpr MemoryFiles kMemoryFiles[] = {
 uint64_t RoomOfGroup(std::string_view folder, const MemoryFiles& files) noexcept {
   uint64_t limit = NumberIn(folder, files.limit).value_or(UINT64_MAX);
   if (files.soft_limit != nullptr) limit = std::min(limit, NumberIn(folder, files.soft_limit).value_or(UINT64_MAX));
-  if (limit > INT64_MAX / 2) return UINT64_MAX;  // version 1 writes "none" as a number of that size
+  if (limit > INT64_MAX / 2) return UINT64_MAX;  // version 1 writes a number of that size for "no limit"
   const uint64_t used = NumberIn(folder, files.usage).value_or(0);
   const Text stat(Path(folder, "/memory.stat"));
   uint64_t cached = 0;

@@ -4,27 +4,27 @@
 // root counts, because each can be the tightest. A group that cannot be seen, or says nothing, sets no limit.
 //
 // Both functions read files of the system anew each time, 30 to 100 us, because limits change while a process runs.
-// Callers keep the answer where they are called often. `root` is a folder that stands for "/", for tests.
+// Callers that need them often keep the answer. `root` is a folder that stands for "/", for tests.
 #pragma once
 
 #include <cstddef>
 
 namespace raggrad {
 
-// How many threads can really run at the same time: the processors that the calling thread may use, or the groups' CPU
-// quota if that is less. The quota is rounded down, to 1 at least: one thread more than the quota pays for means that
-// all are stopped for the rest of the period, and the others wait for what those hold.
+// Number of threads that can really run at the same time: the processors that the calling thread may use, or the
+// groups' CPU quota if that is less. The quota is rounded down, to at least 1: one thread too many uses it up early,
+// and the system then stops threads for the rest of the period while the others wait for them.
 int UsableProcessors(const char* root = "") noexcept;
 
-// How many bytes the process can use in addition to what it has, before the system would have to kill somebody.
+// Bytes that the process can use beyond those it has before the system would have to kill a process.
 //
-// For the machine, that is what /proc/meminfo calls available, and free swap space. For a group it is the limit less
-// the usage; of memory.max and memory.high the smaller one is the limit, because a group above the latter comes almost
-// to a standstill. Cached files count as usage, but the system drops them when it needs the memory, so they are taken
-// off again. Swap of groups is left out: few containers have any. A 32nd of each limit, 64 MiB at most, is kept free
-// for what nobody asks about: page tables, stacks, small allocations.
+// For the machine, that is what /proc/meminfo calls available, plus free swap. For a group it is the limit less the
+// usage. The smaller of memory.max and memory.high is the limit, because a group above memory.high almost stops. Cached
+// files count as usage, but the system drops them when it needs the memory, so they are subtracted. Swap of groups is
+// left out: few containers have any. A 32nd of each limit, 64 MiB at most, is kept free for memory that nobody checks:
+// page tables, stacks, small allocations.
 //
-// Memory that was granted but never written to is not in anybody's usage. See MemoryBudget.
+// Memory that was granted but never written to is in no usage. MemoryBudget counts it.
 size_t AvailableMemory(const char* root = "") noexcept;
 
 }  // namespace raggrad

@@ -1,4 +1,4 @@
-// List<T>: a number of objects that is known when it is made, in memory of an allocator. Movable, not copyable.
+// List<T>: an array of fixed size in memory of an allocator. Movable, not copyable.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class List {
   static_assert(std::is_nothrow_default_constructible_v<T> && alignof(T) <= Allocator::kAlignment);
 
  public:
-  // `size` objects as T() makes them; RESOURCE_EXHAUSTED if there is no memory. The allocator must outlive the list.
+  // Makes `size` default-constructed objects; RESOURCE_EXHAUSTED if there is no memory. The allocator must outlive the
+  // list.
   static Result<List> Make(Allocator* allocator, int64_t size) noexcept {
     List list;
     if (size <= 0) return list;

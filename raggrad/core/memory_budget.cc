@@ -10,11 +10,11 @@
 namespace raggrad {
 namespace {
 
-constexpr size_t kLongestStride = size_t{64} << 20;  // between two looks
+constexpr size_t kLongestStride = size_t{64} << 20;  // most bytes granted between two readings
 
 size_t Less(size_t a, size_t b) noexcept { return a > b ? a - b : 0; }
 
-// How many bytes of a block no page was needed for so far. 0 if the system does not say.
+// Bytes of a block that have no page yet, because nobody has written to them; 0 if the system does not say.
 size_t UnwrittenBytes(const void* block, size_t bytes) noexcept {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGE_SIZE));
   unsigned char present[4096];  // one per page: 16 MiB at a time
@@ -43,7 +43,7 @@ bool MemoryBudget::Admit(size_t bytes) noexcept {
   const ForkSafeLock lock(lock_);
   EnterAfter(lock);
   size_t room = Room(bytes);
-  if (room < bytes) {  // the C library may keep memory that was given back
+  if (room < bytes) {  // the C library may hold on to memory that was given back
     malloc_trim(0);
     room = Room(bytes);
   }
@@ -57,14 +57,14 @@ void MemoryBudget::EnterAfter(const ForkSafeLock& lock) noexcept {
   if (generation_ == ForkGeneration()) return;
   generation_ = ForkGeneration();
   on_the_way_.store(0, std::memory_order_relaxed);
-  if (lock.was_abandoned()) num_blocks_ = maybe_unwritten_ = 0;  // counts as written to: it was, or soon will be
+  if (lock.was_abandoned()) num_blocks_ = maybe_unwritten_ = 0;  // all count as written to: they were, or soon will be
 }
 
 size_t MemoryBudget::Room(size_t wanted) noexcept {
   const size_t on_the_way = on_the_way_.load(std::memory_order_relaxed);
   const size_t at_least = Less(available_(), on_the_way + maybe_unwritten_);
   if (at_least >= wanted || maybe_unwritten_ == 0) return at_least;
-  // In this order: what is written to in between counts twice, not never.
+  // Unwritten() comes first: memory that is written to in between counts twice rather than never.
   const size_t unwritten = Unwritten();
   return Less(available_(), on_the_way + unwritten);
 }
@@ -95,7 +95,7 @@ void MemoryBudget::Track(const void* block, size_t bytes) noexcept {
 void MemoryBudget::Forget(const void* block) noexcept {
   const ForkSafeLock lock(lock_);
   EnterAfter(lock);
-  for (size_t i = num_blocks_; i-- > 0;) {  // the last ones go first, as a rule
+  for (size_t i = num_blocks_; i-- > 0;) {  // the newest blocks are mostly given back first
     if (blocks_[i].begin != block) continue;
     if (!blocks_[i].written) maybe_unwritten_ -= blocks_[i].bytes;
     blocks_[i] = blocks_[--num_blocks_];

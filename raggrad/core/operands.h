@@ -1,4 +1,4 @@
-// What every operator asks of its operands, whatever it computes. Internal to the library.
+// Checks that every operator makes of its operands. Internal to the library.
 //
 //   if (Status s = CheckOperands(op, {{"grad", grad}, {"indices", indices}}); !s.ok()) return s;
 #pragma once
@@ -17,7 +17,7 @@ struct Operand {
   const TensorView& view;
 };
 
-// Whether the elements are less than 2^63 bytes, so that whatever is counted in them can be counted in bytes, too.
+// Whether the elements take less than 2^63 bytes: kernels count in bytes as well as in elements.
 inline bool BytesCanBeCounted(int64_t elements, DType dtype) noexcept {
   int64_t bytes;
   return !__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSize(dtype)), &bytes);
@@ -32,7 +32,7 @@ inline bool IsReadable(const TensorView& view) noexcept {
   return elements == 0 || (elements > 0 && there && BytesCanBeCounted(elements, view.dtype));
 }
 
-// What to say of one that is not. `name`: whatever AppendText takes.
+// The error for an operand that cannot be read. `name` is anything that AppendText takes.
 template <class Name>
 [[gnu::cold]] Status Unreadable(std::string_view op, const Name& name, const TensorView& view) noexcept {
   if (!view.shape.valid()) {
@@ -64,8 +64,8 @@ template <class Name>
                          static_cast<int32_t>(operand.view.device), "]");
 }
 
-// Every operand is an array that can be read, and all are on one device. Comes after the checks of dtypes and before
-// those of ranks and dimensions, which may then trust the numbers they see.
+// Checks that every operand is an array that can be read, and that all are on one device. Comes after the checks of
+// dtypes and before those of ranks and dimensions, which can then trust the shapes.
 inline Status CheckOperands(std::string_view op, std::initializer_list<Operand> operands) noexcept {
   for (const auto& [name, view] : operands) {
     if (!IsReadable(view)) return Unreadable(op, name, view);
@@ -83,7 +83,7 @@ inline Status CheckHostOperand(std::string_view op, const Operand& operand) noex
                          "]");
 }
 
-// The answer of an operator that has no kernels for the device its operands are on, or cannot reach them.
+// The error of an operator that has no kernels for its operands' device, or cannot reach the kernels.
 inline Status NoKernelForDevice(std::string_view op, Device device, std::string_view reason = {}) noexcept {
   return MakeError(Code::kUnimplemented, op,
                    ": there are no kernels for this device [expected operands in host memory, ",

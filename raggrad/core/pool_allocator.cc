@@ -11,7 +11,7 @@ class PoolAllocator::Lock : public ForkSafeLock {
  public:
   template <class... How>
   explicit Lock(PoolAllocator& pool, How... how) noexcept : ForkSafeLock(pool.lock_, how...) {
-    if (was_abandoned()) pool.num_idle_ = pool.idle_bytes_ = 0;  // a block may have been on its way to somebody
+    if (was_abandoned()) pool.num_idle_ = pool.idle_bytes_ = 0;  // the holder may have been handing a block out
   }
 };
 

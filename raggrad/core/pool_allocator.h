@@ -17,15 +17,15 @@
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// May be used from any threads. A request that meets another thread's is passed on. One that upstream refuses drops all
-// blocks that are kept, and is made once more. A child of fork() can use it like its parent; if a thread of the parent
-// was just at it, the child forgets the blocks that were kept.
+// Thread-safe. A request that meets another thread's goes straight to upstream. If upstream refuses a request, all idle
+// blocks are freed and the request is made once more. A child of fork() can use it like its parent; if a thread of the
+// parent was using it during fork(), the child forgets the idle blocks.
 class PoolAllocator final : public Allocator {
  public:
-  // Smaller requests are passed on: the C library reuses those itself.
+  // Smaller requests go straight to upstream: the C library reuses those itself.
   static constexpr size_t kLeast = size_t{1} << 20;
 
-  // Keeps at most `max_idle_bytes`, in at most 32 blocks; the oldest go first.
+  // Keeps at most `max_idle_bytes`, in at most 32 blocks; frees the oldest first.
   explicit PoolAllocator(size_t max_idle_bytes = size_t{256} << 20, Allocator& upstream = DefaultAllocator()) noexcept
       : upstream_(upstream), max_idle_bytes_(max_idle_bytes) {}
   // All memory must have been given back.
@@ -34,12 +34,12 @@ class PoolAllocator final : public Allocator {
   void* Allocate(size_t bytes) noexcept override;
   void Deallocate(void* pointer, size_t bytes) noexcept override;
 
-  // Gives back what is too much.
+  // Frees idle blocks above the limit.
   void SetMaxIdleBytes(size_t bytes) noexcept;
   size_t max_idle_bytes() noexcept;
   size_t idle_bytes() noexcept;
 
-  // What is asked of upstream for a request: rounded up by less than an eighth, so that blocks fit again.
+  // Size of the block for a request: rounded up by less than an eighth, so that blocks fit similar requests.
   static size_t BlockBytes(size_t bytes) noexcept;
 
  private:
@@ -51,11 +51,11 @@ class PoolAllocator final : public Allocator {
   class Lock;
 
   void DropOldest() noexcept;
-  // Makes room upstream; false if there was nothing to drop.
+  // Frees all idle blocks; false if there are none, or another thread holds the lock.
   bool DropAll() noexcept;
 
   Allocator& upstream_;
-  std::atomic<int> lock_{0};  // of the rest
+  std::atomic<int> lock_{0};  // guards the members below
   size_t max_idle_bytes_;
   size_t idle_bytes_ = 0;
   std::array<Block, 32> idle_{};  // oldest first

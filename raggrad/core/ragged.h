@@ -28,7 +28,7 @@ struct VariantArrayView {
 class Ragged {
  public:
   Ragged() noexcept = default;
-  // `split_views` has as many entries as `nested_splits`; what is in them does not matter.
+  // `split_views` has as many entries as `nested_splits`; they are overwritten.
   Ragged(List<Tensor> nested_splits, List<TensorView> split_views, Tensor values) noexcept
       : nested_splits_(std::move(nested_splits)), split_views_(std::move(split_views)), values_(std::move(values)) {
     for (int64_t i = 0; i < nested_splits_.size(); ++i) split_views_[i] = nested_splits_[i].view();
@@ -46,7 +46,7 @@ class Ragged {
   Tensor values_;
 };
 
-// However many elements there are, they are slices of two tensors: one has the values of all, one has all their splits.
+// Has two tensors, however many elements there are: one with all values, one with all splits.
 class VariantArray {
  public:
   VariantArray() noexcept = default;
@@ -62,7 +62,7 @@ class VariantArray {
   VariantArrayView view() const noexcept { return {shape_, elements_.span()}; }
   const Shape& shape() const noexcept { return shape_; }
   std::span<const std::optional<RaggedView>> elements() const noexcept { return elements_.span(); }
-  // To be released by doors that describe the elements in their own way.
+  // For callers that release the memory and describe the elements in their own way, such as the C API.
   Tensor& values() noexcept { return values_; }
   Tensor& splits() noexcept { return splits_; }
 

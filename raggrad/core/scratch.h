@@ -19,7 +19,7 @@ class Scratch {
   static Result<Scratch> Make(const Context& ctx, int64_t count) noexcept {
     Scratch scratch;
     scratch.allocator_ = ctx.allocator;
-    if (count <= 0) return Result<Scratch>(std::move(scratch));  // nvcc 13.0 would copy
+    if (count <= 0) return Result<Scratch>(std::move(scratch));  // explicit, because nvcc 13.0 would copy
     if (!__builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &scratch.bytes_)) {
       scratch.data_ = static_cast<T*>(ctx.allocator->Allocate(scratch.bytes_));
     }

@@ -1,9 +1,8 @@
 // Shape: the dimensions of a tensor, outermost first. Up to TensorFlow's 254 of them.
 //
-// A shape has 48 bytes and knows its number of elements, so that it is quick to read where there are many: in the
-// elements of a ragged array. Four dimensions lie inside the object, and the shapes people use cost no allocation.
-// Longer ones share one heap array. If that array cannot be had, the shape is !valid() and every operator answers
-// RESOURCE_EXHAUSTED.
+// A shape takes 48 bytes and stores its number of elements, so that the many shapes of a variant array are quick to
+// read. Up to four dimensions lie inside the object, so common shapes need no allocation. Copies of a longer one share
+// one heap array. If that cannot be allocated, the shape is !valid() and every operator answers RESOURCE_EXHAUSTED.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +37,7 @@ class Shape {
     if (is_shared()) RemoveOwner();
   }
 
-  // {dim0, tail...}: what most outputs of this library look like.
+  // {dim0, tail...}, the shape of most outputs of this library.
   static Shape WithDim0(int64_t dim0, std::span<const int64_t> tail) noexcept;
 
   bool valid() const noexcept { return rank_ >= 0; }
@@ -60,7 +59,7 @@ class Shape {
 
   union Dims {
     int64_t inside[kInside];
-    int64_t* shared;  // how many shapes own it, then the dimensions, which are never written after construction
+    int64_t* shared;  // the number of owners, then the dimensions, which never change after construction
   };
 
   static Shape Uninitialized(size_t rank) noexcept;

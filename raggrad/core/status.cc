@@ -32,7 +32,7 @@ Status::Status(Code code, std::string_view message) noexcept : code_(code) {
   try {
     message_ = std::make_shared<const std::string>(message);
   } catch (const std::bad_alloc&) {
-    // The code alone has to do; message() says why there is no more.
+    // The code survives; message() says that there was no memory for the text.
   }
 }
 

@@ -1,8 +1,9 @@
-// Status: what a call gives back instead of an exception.
+// Status: the code and message that a call returns instead of throwing an exception.
 //
 //   if (Status s = CheckSomething(); !s.ok()) return s;
 //
-// The codes are the canonical ones (the numbers gRPC and TensorFlow use), so that doors can pass them on unchanged.
+// The codes are the canonical ones (the values gRPC and TensorFlow use), so that C, Python and frameworks get them
+// unchanged.
 // Building a Status never throws: when there is no memory for the text, the code survives and the text says so.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-// In all installed headers: what they declare is exported from the shared library, and nothing else is.
+// Every installed header has this: the shared library exports what they declare, and nothing else.
 #pragma GCC visibility push(default)
 namespace raggrad {
 

@@ -1,4 +1,4 @@
-// StoppableExecutor: a Executor whose caller may want no result any more, as after Ctrl-C.
+// StoppableExecutor: an Executor whose caller can stop a call, as after Ctrl-C.
 #pragma once
 
 #include "raggrad/core/executor.h"
@@ -8,8 +8,8 @@ namespace raggrad {
 
 class StoppableExecutor : public Executor {
  public:
-  // Asked between tasks, from any thread; once true, it stays true. Operators of a Context with such a Executor then
-  // leave out most of what is left to do and return CANCELLED. Updates in place are made whole once they have begun.
+  // Whether the caller has stopped the call. Asked between tasks, on any thread; once true, it stays true. Operators
+  // then skip most of the remaining work and return CANCELLED. An update in place that has begun is finished.
   virtual bool stopped() const noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// In which type numbers are summed, on every device.
+// SumType<T>: the type in which values of type T are summed, on every device.
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,6 @@ namespace raggrad {
 template <class T>
 inline constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// What numbers of type T are summed in.
 template <class T>
 using SumType = std::conditional_t<kIsShortFloat<T>, float, T>;
 

@@ -41,7 +41,7 @@ struct TensorView {
   }
 };
 
-// Somebody else's array that a function changes.
+// The same for an array that a function changes.
 struct MutableTensorView {
   void* data = nullptr;  // as TensorView's
   DType dtype = DType::kInvalid;

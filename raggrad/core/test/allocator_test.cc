@@ -16,7 +16,7 @@ namespace {
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % Allocator::kAlignment == 0; }
 
-// Sizes around the limits between the ways memory is got.
+// Sizes around the limits between small, aligned and large blocks.
 constexpr size_t kSizes[] = {1,      15, 16, 64, 2047, 2048, 2049, 4096, 1 << 20, (4 << 20) - 1, 4 << 20, (4 << 20) + 1,
                              9 << 20};
 
@@ -35,7 +35,7 @@ TEST(DefaultAllocator, RefusesMoreThanTheMachineHas) {
   EXPECT_EQ(DefaultAllocator().Allocate(size_t{1} << 62), nullptr);
 }
 
-TEST(PoolAllocator, ALargeBlockComesBack) {
+TEST(PoolAllocator, ReusesALargeBlock) {
   PoolAllocator pool;
   void* first = pool.Allocate(5'000'000);
   ASSERT_NE(first, nullptr);
@@ -52,7 +52,7 @@ TEST(PoolAllocator, ALargeBlockComesBack) {
   pool.Deallocate(third, 4'900'000);
 }
 
-TEST(PoolAllocator, SmallAndOtherSizesArePassedOn) {
+TEST(PoolAllocator, SmallAndOtherSizesGoToUpstream) {
   PoolAllocator pool;
   void* small = pool.Allocate(1000);
   pool.Deallocate(small, 1000);
@@ -64,13 +64,13 @@ TEST(PoolAllocator, SmallAndOtherSizesArePassedOn) {
   pool.Deallocate(larger, 6 << 20);
 }
 
-TEST(PoolAllocator, KeepsNoMoreThanItMay) {
+TEST(PoolAllocator, KeepsAtMostTheLimit) {
   PoolAllocator pool(size_t{10} << 20);
   std::vector<void*> blocks;
   for (int i = 0; i < 6; ++i) blocks.push_back(pool.Allocate(4 << 20));
   for (void* block : blocks) pool.Deallocate(block, 4 << 20);
   EXPECT_EQ(pool.idle_bytes(), size_t{8} << 20);
-  EXPECT_EQ(pool.Allocate(4 << 20), blocks[4]);  // the oldest two of three that would fit went
+  EXPECT_EQ(pool.Allocate(4 << 20), blocks[4]);  // the four older ones were freed
   pool.Deallocate(blocks[4], 4 << 20);
   void* huge = pool.Allocate(11 << 20);
   pool.Deallocate(huge, 11 << 20);
@@ -89,7 +89,7 @@ TEST(PoolAllocator, HoldsAtMost32Blocks) {
   EXPECT_EQ(pool.idle_bytes(), size_t{32} << 20);
 }
 
-// A heap with room for so many bytes.
+// A heap of limited size.
 class SmallHeap final : public Allocator {
  public:
   explicit SmallHeap(size_t room) : room_(room) {}
@@ -107,10 +107,10 @@ class SmallHeap final : public Allocator {
   size_t room_;
 };
 
-TEST(PoolAllocator, DropsWhatItKeepsRatherThanToRefuse) {
+TEST(PoolAllocator, FreesIdleBlocksBeforeItRefuses) {
   SmallHeap heap(size_t{10} << 20);
   PoolAllocator pool(size_t{256} << 20, heap);
-  for (const size_t wanted : {size_t{7} << 20, size_t{1000}}) {  // of those that are kept and those that are passed on
+  for (const size_t wanted : {size_t{7} << 20, size_t{1000}}) {  // a size that is pooled and one that is not
     std::vector<void*> blocks;
     for (int i = 0; i < 2; ++i) blocks.push_back(pool.Allocate(5 << 20));
     for (void* block : blocks) pool.Deallocate(block, 5 << 20);

@@ -1,5 +1,5 @@
-// The library in a real control group with little memory and half a processor: it refuses or fits, and is not killed.
-// Needs the right to make groups below its own, as root has in most places; elsewhere nothing is tested here.
+// Runs the library in a real control group with little memory and half a processor: requests are refused or fit, and
+// the process is not killed. Skipped where the process may not make groups below its own; root mostly may.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ bool Write(const std::string& file, const std::string& text) {
   return stream.good();
 }
 
-// A group below this process's own. It goes when the test ends.
+// A group below this process's own, removed by the destructor.
 class Group {
  public:
   explicit Group(const std::string& controller) {
@@ -46,7 +46,7 @@ class Group {
   ~Group() {
     for (int i = 0; made_ && rmdir(folder_.c_str()) != 0 && i < 100; ++i) usleep(10'000);
   }
-  // One of the files must be there.
+  // Writes to `file`, or to `other` where there is no `file`: groups of versions 1 and 2 have different names.
   bool Set(const std::string& file, const std::string& text, const std::string& other, const std::string& other_text) {
     return made_ && (std::filesystem::exists(folder_ + "/" + file)
                          ? Write(folder_ + "/" + file, text)
@@ -74,7 +74,7 @@ class Container : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!memory_.Set("memory.max", std::to_string(kLimit), "memory.limit_in_bytes", std::to_string(kLimit))) {
-      GTEST_SKIP() << "this machine lets us make no group with a limit of memory";
+      GTEST_SKIP() << "this process may not make a group with a memory limit";
     }
     memory_.Set("memory.swap.max", "0", "memory.swappiness", "0");
   }
@@ -82,7 +82,7 @@ class Container : public ::testing::Test {
   Group memory_{"memory"};
 };
 
-TEST_F(Container, RequestsInSumFit) {
+TEST_F(Container, TheSumOfRequestsFits) {
   EXPECT_EQ(memory_.Run([] {
     std::vector<void*> blocks;
     while (void* const block = DefaultAllocator().Allocate(32 * kMiB)) {
@@ -110,7 +110,7 @@ TEST_F(Container, BlocksThatAreFilledOneByOneFit) {
             0);
 }
 
-TEST_F(Container, FilesInTheCacheAreNoObstacle) {
+TEST_F(Container, CachedFilesDoNotCount) {
   const std::string file = ::testing::TempDir() + "cached_" + std::to_string(getpid());
   EXPECT_EQ(memory_.Run([&] {
     {
@@ -127,35 +127,35 @@ TEST_F(Container, FilesInTheCacheAreNoObstacle) {
   std::filesystem::remove(file);
 }
 
-// A dense gradient of `rows` rows of 1 MiB.
-Status GradientOf(int32_t rows) {
+// A dense gradient of `table_rows` rows of 1 MiB.
+Status GradientOf(int32_t table_rows) {
   const std::vector<float> grad(kMiB / sizeof(float), 1.0F);
   const int32_t zero = 0;
   return SparseSegmentGrad(SegmentCombiner::kSum, TensorView::Of(grad.data(), {1, static_cast<int64_t>(grad.size())}),
-                           TensorView::Of(&zero, {1}), TensorView::Of(&zero, {1}), TensorView::Scalar(rows))
+                           TensorView::Of(&zero, {1}), TensorView::Of(&zero, {1}), TensorView::Scalar(table_rows))
       .status();
 }
 
 TEST_F(Container, AnOperatorRefusesOrFits) {
   EXPECT_EQ(memory_.Run([] {
-    for (const int32_t rows : {64, 100, 128, 150}) {
-      if (!GradientOf(rows).ok()) return 1;
+    for (const int32_t table_rows : {64, 100, 128, 150}) {
+      if (!GradientOf(table_rows).ok()) return 1;
     }
-    for (const int32_t rows : {256, 300, 512, 1024}) {
-      if (GradientOf(rows).code() != Code::kResourceExhausted) return 2;
+    for (const int32_t table_rows : {256, 300, 512, 1024}) {
+      if (GradientOf(table_rows).code() != Code::kResourceExhausted) return 2;
     }
-    for (int32_t rows = 150; rows < 300; rows += 15) {
-      if (const Status s = GradientOf(rows); !s.ok() && s.code() != Code::kResourceExhausted) return 3;
+    for (int32_t table_rows = 150; table_rows < 300; table_rows += 15) {
+      if (const Status s = GradientOf(table_rows); !s.ok() && s.code() != Code::kResourceExhausted) return 3;
     }
     return GradientOf(64).ok() ? 0 : 4;
   }),
             0);
 }
 
-TEST(ContainerOfProcessors, HalfAProcessorIsOneWorker) {
+TEST(ContainerQuota, HalfAProcessorIsOneWorker) {
   Group group("cpu");
   if (!group.Set("cpu.max", "50000 100000", "cpu.cfs_quota_us", "50000")) {
-    GTEST_SKIP() << "this machine lets us make no group with a quota of processors";
+    GTEST_SKIP() << "this process may not make a group with a CPU quota";
   }
   EXPECT_EQ(group.Run([] {
     unsetenv("RAGGRAD_NUM_THREADS");

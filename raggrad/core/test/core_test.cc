@@ -66,7 +66,7 @@ TEST(ShapeTest, HoldsShortAndLongShapes) {
   EXPECT_TRUE(grown == (Shape{9, 1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-TEST(ShapeTest, IsAValueOfItsOwn) {  // whether its dimensions lie inside or are shared
+TEST(ShapeTest, CopiesAreIndependent) {  // whether the dimensions lie inside or are shared
   for (const Shape& original : {Shape{2, 3}, Shape{2, 3, 4, 5}, Shape{2, 3, 4, 5, 6}}) {
     auto owner = std::make_unique<Shape>(original);
     Shape copy = *owner, assigned{7};

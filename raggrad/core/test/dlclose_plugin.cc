@@ -1,5 +1,5 @@
-// A plug-in that has the static library inside.
+// A plug-in that contains the static library.
 #include "raggrad/core/executor.h"
 
-[[gnu::visibility("default")]] raggrad::Executor& PoolOfThePlugin();
-raggrad::Executor& PoolOfThePlugin() { return raggrad::DefaultExecutor(); }
+[[gnu::visibility("default")]] raggrad::Executor& ExecutorOfThePlugin();
+raggrad::Executor& ExecutorOfThePlugin() { return raggrad::DefaultExecutor(); }

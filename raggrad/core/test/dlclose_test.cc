@@ -1,6 +1,6 @@
-// A library with live threads is closed: it stays loaded, and signals, fork() and exit() find nothing missing.
+// Closes a library whose threads live: it must stay loaded, so that signals, fork() and exit() still find its code.
 //
-//   dlclose_test <library> <function of it that returns a Executor&>
+//   dlclose_test <library> <function of it that returns an Executor&>
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Returns how many there are. It is the sleeping ones that return to where they came from.
+// Returns how many there are. A sleeping thread returns to the library's code after the signal.
 int SignalEveryThread() {
   int threads = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -31,11 +31,11 @@ int SignalEveryThread() {
 bool OpensRunsAndCloses(const char* library, const char* symbol) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), false;
-  const auto pool = reinterpret_cast<raggrad::Executor& (*)()>(dlsym(handle, symbol));
-  if (pool == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), false;
+  const auto executor = reinterpret_cast<raggrad::Executor& (*)()>(dlsym(handle, symbol));
+  if (executor == nullptr) return std::fprintf(stderr, "%s\n", dlerror()), false;
   std::atomic<int> ran = 0;
   const auto body = [&](int64_t) { ran.fetch_add(1); };
-  pool().Run(100, body);
+  executor().Run(100, body);
   return dlclose(handle) == 0 && ran.load() == 100;
 }
 

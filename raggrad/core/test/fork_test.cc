@@ -1,4 +1,4 @@
-// What a child of fork() finds: threads stayed behind in the parent, and so did the holders of locks.
+// Tests in children of fork(): the threads and the holders of locks stayed behind in the parent.
 #include "raggrad/core/fork.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ bool ANewPoolWorks(int workers) {
   return pool != nullptr && HasRealThreads(*pool, workers) && RunsEveryTaskOnce(*pool);
 }
 
-// The ids of the parent's threads go to the child's own: whoever touches one of them hits these.
+// The child's own threads get the ids of the parent's threads: code that touches an old id hits a new thread.
 bool StartsThreadsOfItsOwn(int threads) {
   std::vector<std::thread> own;
   std::atomic<int> ran = 0;
@@ -90,7 +90,7 @@ TEST_P(Fork, APoolIsDestroyedInAChild) {
     pool.reset();
     return ANewPoolWorks(GetParam());
   }));
-  EXPECT_TRUE(HasRealThreads(*pool, GetParam()));  // the parent's is as it was
+  EXPECT_TRUE(HasRealThreads(*pool, GetParam()));  // the parent's pool still works
 }
 
 TEST_P(Fork, APoolIsDestroyedInAChildThatHasThreads) {
@@ -145,7 +145,7 @@ TEST_P(Fork, InAChildOfAChild) {
   }));
 }
 
-TEST(ForkDefaults, TheProcessesPoolWorksInAChild) {
+TEST(ForkDefaults, TheDefaultExecutorWorksInAChild) {
   ASSERT_TRUE(RunsEveryTaskOnce(DefaultExecutor()));
   EXPECT_TRUE(
       TrueInAChild([] { return DefaultExecutor().num_workers() == 1 && RunsEveryTaskOnce(DefaultExecutor()); }));
@@ -185,7 +185,7 @@ TEST(ForkLocks, ALockWhoseHolderStayedBehindCanBeTaken) {
   EXPECT_FALSE(lock.was_abandoned());
 }
 
-TEST(ForkLocks, ALockIsOneThreadsAtATime) {
+TEST(ForkLocks, OneThreadAtATimeHoldsALock) {
   std::atomic<int> word = 0;
   int counted = 0;
   std::vector<std::thread> threads;
@@ -201,7 +201,7 @@ TEST(ForkLocks, ALockIsOneThreadsAtATime) {
   EXPECT_EQ(counted, 20000);
 }
 
-TEST(ForkLocks, WhatWasBeingMadeIsMadeInTheChild) {
+TEST(ForkLocks, AnObjectInTheMakingIsMadeAgainInAChild) {
   static constinit FirstUse<int> number;
   Gate gate;
   std::thread maker([&] {
@@ -233,7 +233,7 @@ class SlowHeap final : public Allocator {
   std::atomic<bool> passed_ = false;
 };
 
-TEST(ForkLocks, APoolOfMemoryWorksInAChildWhateverTheParentDid) {
+TEST(ForkLocks, APoolAllocatorWorksInAChildWhateverTheParentDid) {
   constexpr size_t kBytes = size_t{2} << 20;
   Gate gate;
   SlowHeap heap(gate);

@@ -33,7 +33,7 @@ class Limits : public ::testing::Test {
     std::filesystem::create_directories(std::filesystem::path(root_ + file).parent_path());
     std::ofstream(root_ + file) << text;
   }
-  // A group of version 2, with so many MiB.
+  // Makes a group of version 2; `current` and `cached` are in MiB.
   void Group(const std::string& folder, const std::string& max, const std::string& high, size_t current,
              size_t cached = 0) const {
     Write(folder + "/memory.max", max + "\n");
@@ -59,7 +59,7 @@ class Limits : public ::testing::Test {
 const std::string kTwoGiB = "2147483648";
 const std::string kNoneV1 = "9223372036854771712";
 
-TEST_F(Limits, TheMachines) {
+TEST_F(Limits, OfTheMachine) {
   EXPECT_EQ(Available(), 32768 * kMiB - kKeptFree);
   Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\nSwapFree: 1048576 kB\n");
   EXPECT_EQ(Available(), 33792 * kMiB - kKeptFree);
@@ -81,7 +81,7 @@ TEST_F(Limits, AGroupOfVersion2) {
   EXPECT_EQ(Available(), 32768 * kMiB - kKeptFree);
 }
 
-TEST_F(Limits, CachedFilesAreNoObstacle) {
+TEST_F(Limits, CachedFilesDoNotCount) {
   Write("/proc/self/cgroup", "4:memory:/app\n0::/app\n");
   Group("/sys/fs/cgroup/app", kTwoGiB, "max", 2000, 1500);
   EXPECT_EQ(Available(), 1549 * kMiB - kKeptFree);
@@ -111,7 +111,7 @@ TEST_F(Limits, AGroupOfVersion1) {
   EXPECT_EQ(Available(), 1000 * kMiB - 32 * kMiB);
 }
 
-// Without a name space of its own, a container reads a path that it cannot see.
+// A container without a namespace of its own reads a path that it cannot see.
 TEST_F(Limits, AGroupThatIsMountedAsTheRoot) {
   Write("/proc/self/cgroup", "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n");
   GroupV1("/sys/fs/cgroup/memory", kTwoGiB, 48);
@@ -121,7 +121,7 @@ TEST_F(Limits, AGroupThatIsMountedAsTheRoot) {
   EXPECT_EQ(Processors(), 1);
 }
 
-TEST_F(Limits, UnreadableOnesAreNone) {
+TEST_F(Limits, UnreadableLimitsAreIgnored) {
   const int processors = UsableProcessors((root_ + "/nowhere").c_str());
   for (const std::string text : {"", "\n", "max", "-1", "abc", "99999999999999999999999", "18446744073709551615"}) {
     SCOPED_TRACE(text);
@@ -167,8 +167,8 @@ TEST_F(Limits, ProcessorsFollowTheQuota) {
   EXPECT_EQ(Processors(), 1);
 }
 
-// In a child of its own, whose pool is made anew.
-TEST(RealLimits, TheProcessesPoolFollowsTheAffinity) {
+// Runs in a child, which makes a default executor of its own.
+TEST(RealLimits, TheDefaultExecutorFollowsTheAffinity) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

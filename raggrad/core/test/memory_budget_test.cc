@@ -66,7 +66,7 @@ TEST_F(MemoryBudgetTest, BlocksThatNobodyHasWrittenToCountInSum) {
   EXPECT_TRUE(Ask(b, kBytes));
   EXPECT_TRUE(Ask(c, kBytes));
   EXPECT_FALSE(Ask(d, kBytes));
-  a.Write(kBytes);  // now the system counts it, too: not twice
+  a.Write(kBytes);  // now the system counts it, and the budget must not count it again
   EXPECT_FALSE(Ask(d, kBytes));
   EXPECT_TRUE(Ask(d, 7 * kMiB));
   budget_.Returned(d.data(), 7 * kMiB);
@@ -94,7 +94,7 @@ TEST_F(MemoryBudgetTest, SmallRequestsLookRarely) {
   for (int i = 0; i < 64 * 1024; ++i) EXPECT_TRUE(budget_.Admit(4096));  // 256 MiB
   EXPECT_LE(looks, 6);
   EXPECT_GE(looks, 4);
-  available = 8 * kMiB;  // which the next look finds
+  available = 8 * kMiB;  // the next look finds this
   int admitted = 0;
   while (budget_.Admit(1'000'000)) {
     available -= std::min<size_t>(available, 1'000'000);
@@ -114,15 +114,15 @@ TEST_F(MemoryBudgetTest, ThreadsThatAskTogetherGetNoMoreThanOneAfterTheOther) {
   EXPECT_EQ(granted, 3);
 }
 
-TEST_F(MemoryBudgetTest, ARequestThatCameToNothingIsForgotten) {
+TEST_F(MemoryBudgetTest, AFailedAllocationIsForgotten) {
   for (int i = 0; i < 10; ++i) {
     EXPECT_TRUE(budget_.Admit(150 * kMiB));
     budget_.Granted(nullptr, 150 * kMiB);
   }
 }
 
-// Of the parent's other threads.
-TEST_F(MemoryBudgetTest, AChildWaitsForNoRequestOfItsParent) {
+// Such a request belongs to a thread that stayed behind in the parent.
+TEST_F(MemoryBudgetTest, AChildForgetsItsParentsRequests) {
   ASSERT_TRUE(budget_.Admit(150 * kMiB));
   EXPECT_FALSE(budget_.Admit(150 * kMiB));
   const pid_t child = fork();
