@@ -1,9 +1,9 @@
-// half and bfloat16 to float and back, to nearest even. A NaN that is narrowed keeps its sign and loses its payload, as
-// in TensorFlow. The same bits on every instruction set; on x86 in every floating-point environment, too.
+// Converts half and bfloat16 to float and back, to nearest even. Narrowing keeps a NaN's sign and drops its payload, as
+// in TensorFlow. The bits are the same on every instruction set and, on x86, in every floating-point environment.
 //
 // Convert<I> is for code that is compiled once per instruction-set level I (the template argument keeps the levels'
 // copies apart, see cmake/raggrad_targets.cmake); BaselineConvert for all other code. Only compiler builtins are used:
-// a helper from the standard library could be emitted here with AVX-512 code and then be linked in for everybody.
+// a helper from the standard library could be emitted here as AVX-512 code and then be linked into the whole program.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +53,9 @@ struct Convert {
     uint32_t half;
     if (magnitude >= 0x47800000) {  // 2^16 and above, infinity, NaN
       half = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
-    } else if (magnitude >= 0x38800000) {  // 2^-14 and above; what rounds up to 2^16 becomes infinity by the carry
+    } else if (magnitude >= 0x38800000) {  // 2^-14 and above; rounding up to 2^16 carries into infinity
       half = RoundedShift(magnitude - (uint32_t{127 - 15} << 23), 13);
-    } else if (magnitude > 0x33000000) {  // above half of the smallest: half's subnormals are multiples of 2^-24
+    } else if (magnitude > 0x33000000) {  // above 2^-25; half's subnormals are multiples of 2^-24
       half = RoundedShift((magnitude & 0x7fffff) | 0x800000, 126 - (magnitude >> 23));
     } else {
       half = 0;
@@ -64,7 +64,7 @@ struct Convert {
   }
 #endif
 
-  // Rows. The loops over bfloat16 vectorise by themselves, those over half only on aarch64: x86 wants F16C by hand.
+  // Rows. Compilers vectorise the loops over bfloat16, but those over half only on aarch64: x86 needs F16C intrinsics.
   static void WidenRow(const BFloat16* in, float* out, int64_t n) noexcept {
     for (int64_t i = 0; i < n; ++i) out[i] = Widen(in[i]);
   }

@@ -1,4 +1,4 @@
-// The smallest position at which parallel checks found a fault: what a serial loop would have met first.
+// FirstError: the smallest position at which parallel checks found a fault, the one that a serial loop meets first.
 #pragma once
 
 #include <atomic>

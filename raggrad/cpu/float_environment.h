@@ -6,7 +6,7 @@
 //
 // It is set in two places, so that kernels need not think of it: around the call of a CPU backend (cuda/loader.h), and
 // around every task that may run on another thread (cpu/chunks.h), since each thread has an environment of its own.
-// Arithmetic outside of backends, in checks and messages, asks for it by itself.
+// Arithmetic outside of backends, in checks and messages, calls InFloatEnvironment itself.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace raggrad::cpu {
 
-// All there is on a thread: how it computes, and which exceptions it has seen.
+// The floating-point state of a thread: its modes, and the flags of exceptions it has seen.
 struct FloatState {
 #if defined(__x86_64__)
   // Flags (bits 0 to 5), denormals are zeros (6), masks of traps (7 to 12), rounding (13, 14), flush to zero (15). The
@@ -25,7 +25,7 @@ struct FloatState {
 
   [[gnu::always_inline]] static FloatState Read() noexcept { return {_mm_getcsr()}; }
   [[gnu::always_inline]] void Write() const noexcept { _mm_setcsr(mxcsr); }
-  // Flags stay as they are: to clear those that the next operation sets again costs five times as much as the rest.
+  // Keeps the flags: clearing those that the next operation raises again costs five times as much as the rest.
   [[gnu::always_inline]] FloatState ForComputing() const noexcept { return {(mxcsr & ~0xffc0U) | 0x9fc0U}; }
 #elif defined(__aarch64__)
   // FPCR: FZ (bit 24) flushes operands and results, but not half (that is FZ16). All others are zero: rounding, traps,
@@ -47,10 +47,10 @@ struct FloatState {
   friend bool operator==(const FloatState&, const FloatState&) = default;
 };
 
-// f(), in that environment; then the thread has the one it had, flags included. Costs 4 ns.
+// Calls f() in that environment, then restores the thread's own, flags included. Costs 4 ns.
 //
-// Compilers move arithmetic on registers over instructions that change the environment, but not into or out of a
-// function that they cannot see: f is called by an address that is hidden from them.
+// Compilers move arithmetic on registers across instructions that change the environment, but not into or out of a
+// function that they cannot see. So f is called by an address that is hidden from them.
 template <class F>
 auto InFloatEnvironment(const F& f) noexcept -> decltype(f()) {
   struct Scope {

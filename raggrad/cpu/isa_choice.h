@@ -18,7 +18,7 @@
 
 namespace raggrad::cpu {
 
-// An Entry<T> for each type of the list.
+// Has an Entry<T> for each type of the list.
 template <template <class> class Entry, class List>
 struct PerType;
 template <template <class> class Entry, class... Ts>
@@ -29,7 +29,7 @@ struct PerType<Entry, TypeList<Ts...>> : Entry<Ts>... {
   }
 };
 
-// of_level<I>() of the level that the call uses.
+// Returns of_level<I>() for the level I that the call uses.
 template <class F>
 auto ChooseByIsa(const Context& ctx, const F& of_level) noexcept {
   using Chosen = decltype(of_level.template operator()<kBaselineIsa>());

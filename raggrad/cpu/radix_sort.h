@@ -1,8 +1,8 @@
 // A parallel, stable radix sort of records by an unsigned 32-bit key of which only the low bits are used.
 //
-// Least significant digit first, up to 11 bits at a time (2048 counters stay in the L1 cache, and 2048 write streams
-// are about what the TLB bears). Each chunk of the input has its own counters, so that chunks scatter without meeting
-// and the order of equal keys is kept for any number of workers.
+// Sorts by the least significant digit first, up to 11 bits at a time: 2048 counters stay in the L1 cache, and the TLB
+// copes with about 2048 write streams. Each chunk of the input has its own counters, so that chunks scatter
+// independently and equal keys keep their order for any number of workers.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Digits {
   int bits;   // per pass
 };
 
-// No more counters than records: a short input should not pay for clearing 2048 of them.
+// Uses no more counters than there are records: a short input should not pay for clearing 2048 of them.
 inline Digits ChooseDigits(int64_t n, int key_bits) noexcept {
   const int widest = std::clamp(static_cast<int>(std::bit_width(static_cast<uint64_t>(n))) - 1, 4, 11);
   const int count = (key_bits + widest - 1) / widest;

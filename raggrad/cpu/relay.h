@@ -1,7 +1,7 @@
-// Relay: the part of the work that has to be done chunk after chunk, done while other chunks are still being prepared.
+// Relay: does serial work chunk after chunk while later chunks are still being prepared.
 //
-// Chunks become ready in any order, on any threads. One thread at a time has the turn and does the part of those that
-// are ready. Nobody waits for it: what is not done when all threads are through is left to the caller.
+// Chunks become ready in any order, on any threads. One thread at a time has the turn and does the serial work of the
+// chunks that are ready. No thread waits for the turn: the caller does what is left when all threads have finished.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Relay {
 
   void Ready(int64_t chunk) noexcept { std::atomic_ref(ready_[chunk]).store(1, std::memory_order_release); }
 
-  // Has the turn if nobody else had it, as long as it lives. What is done in one turn is seen in the next.
+  // Guard: has the turn while it lives, unless another thread had it. Work done in one turn is visible in the next.
   class Turn {
    public:
     explicit Turn(Relay& relay) noexcept
@@ -39,7 +39,7 @@ class Relay {
 
     explicit operator bool() const noexcept { return mine_; }
 
-    // How many chunks from the first on are ready. Only for who has the turn.
+    // Number of chunks, counted from the first, that are ready. Only for the thread that has the turn.
     int64_t CountReady() noexcept {
       int64_t& count = relay_.count_;
       while (count < relay_.chunks_ && std::atomic_ref(relay_.ready_[count]).load(std::memory_order_acquire) != 0) {
@@ -57,7 +57,7 @@ class Relay {
   int64_t chunks_ = 0;
   Scratch<uint8_t> ready_;
   uint8_t taken_ = 0;
-  int64_t count_ = 0;  // of chunks known to be ready; who has the turn counts on
+  int64_t count_ = 0;  // chunks known to be ready; changed only by the thread that has the turn
 };
 
 }  // namespace raggrad::cpu

@@ -1,5 +1,5 @@
-// Strings of operands, copied into an output of their own: the characters are counted, there is one allocation for the
-// strings and, behind them, the characters, and then both are written.
+// Copies strings of operands into an output: counts the characters, makes one allocation for the strings and the
+// characters behind them, and writes both.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +18,23 @@
 namespace raggrad::cpu {
 
 namespace strings_internal {
-inline constexpr int64_t kGrain = 4096;  // strings that pay for a thread
+inline constexpr int64_t kGrain = 4096;  // strings that are worth a thread
 inline constexpr int64_t kChunksPerWorker = 4;
 }  // namespace strings_internal
 
-// A number of characters that does not fit is taken for the largest one, which no allocator has.
+// A sum that does not fit becomes the largest size, which no allocator grants.
 inline size_t SaturatingAdd(size_t a, size_t b) noexcept {
   size_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<size_t>::max() : sum;
 }
 
-// `before` and the characters of the strings.
+// Returns `before` plus the number of characters of the strings.
 inline size_t CountCharacters(std::span<const String> strings, size_t before) noexcept {
   for (const String& string : strings) before = SaturatingAdd(before, string.size);
   return before;
 }
 
-// Writes copies of the strings to `to`, and their characters to `text`. Returns the end of these.
+// Writes copies of the strings to `to`, and their characters to `text`. Returns the end of the characters.
 inline char* CopyStrings(std::span<const String> strings, String* to, char* text) noexcept {
   for (const auto& [data, size] : strings) {
     if (size > 0) std::memcpy(text, data, size);
@@ -61,7 +61,7 @@ inline Status CheckStrings(std::string_view op, std::string_view argument, std::
                          strings[static_cast<size_t>(at)].size, " characters, got a null pointer]");
 }
 
-// Output `index`: a copy of the strings.
+// Makes output `index`, a copy of the strings.
 inline Result<Tensor> CopyStrings(const Context& ctx, int index, Shape shape,
                                   std::span<const String> strings) noexcept {
   Executor& executor = ExecutorOf(ctx);

@@ -16,7 +16,7 @@
 namespace raggrad::cpu {
 namespace {
 
-// The definition, in double: 11 (half) or 8 (bfloat16) bits of precision, ties to even.
+// The value of a half by its definition, in double.
 double HalfValue(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -93,20 +93,20 @@ TEST(ConvertTest, NansKeepTheirSignAndLoseTheirPayload) {
 #if defined(__x86_64__)  // aarch64 converts by an instruction that follows the rounding mode
 TEST(ConvertTest, TheEnvironmentDoesNotMatter) {
   std::mt19937 random(2);
-  std::vector<float> numbers;
+  std::vector<float> values;
   for (uint32_t exponent = 95; exponent < 150; ++exponent) {
     for (int i = 0; i < 200; ++i)
-      numbers.push_back(std::bit_cast<float>(exponent << 23 | (static_cast<uint32_t>(random()) & 0x807fffff)));
+      values.push_back(std::bit_cast<float>(exponent << 23 | (static_cast<uint32_t>(random()) & 0x807fffff)));
   }
-  std::vector<Half> want(numbers.size()), got(numbers.size());
-  std::vector<float> wide(numbers.size()), wide_again(numbers.size());
-  const auto n = static_cast<int64_t>(numbers.size());
-  BaselineConvert::NarrowRow(numbers.data(), want.data(), n);
+  std::vector<Half> want(values.size()), got(values.size());
+  std::vector<float> wide(values.size()), wide_again(values.size());
+  const auto n = static_cast<int64_t>(values.size());
+  BaselineConvert::NarrowRow(values.data(), want.data(), n);
   BaselineConvert::WidenRow(want.data(), wide.data(), n);
   for (const testing::OddEnvironment& odd : testing::kOddEnvironments) {
     {
       const testing::ScopedEnvironment environment(odd);
-      BaselineConvert::NarrowRow(numbers.data(), got.data(), n);
+      BaselineConvert::NarrowRow(values.data(), got.data(), n);
       BaselineConvert::WidenRow(got.data(), wide_again.data(), n);
     }
     ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(Half)), 0) << odd.name();

@@ -21,7 +21,7 @@ struct Results {
   double nan;
 };
 
-// Everything that an environment changes, on numbers that the compiler does not know.
+// Compute() does everything that an environment changes, on values that the compiler does not know.
 volatile double three = 3.0;
 volatile float least_normal = std::numeric_limits<float>::min();
 
@@ -44,12 +44,12 @@ void ExpectRight(const Results& results) {
   EXPECT_EQ(std::bit_cast<uint64_t>(results.minus_third), 0xbfd5555555555555U);
   EXPECT_EQ(results.quotient, INFINITY);
   EXPECT_EQ(results.sum, INFINITY);
-  EXPECT_EQ(std::bit_cast<uint32_t>(results.flushed), 0x80000000U) << "a zero of the sign";
+  EXPECT_EQ(std::bit_cast<uint32_t>(results.flushed), 0x80000000U) << "a zero of the same sign";
   EXPECT_EQ(std::bit_cast<uint32_t>(results.operand), 0U);
   EXPECT_TRUE(std::isnan(results.nan));
 }
 
-TEST(FloatEnvironment, IsTheSameWhateverTheCallersIs) {
+TEST(FloatEnvironment, DoesNotDependOnTheCallers) {
   for (const OddEnvironment& odd : kOddEnvironments) {
     SCOPED_TRACE(odd.name());
     Results results;

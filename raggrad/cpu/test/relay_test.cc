@@ -12,13 +12,12 @@
 namespace raggrad::cpu {
 namespace {
 
-// The chunks whose part is done, in that order, when those for which ready(chunk) holds become ready on the context's
-// threads.
+// Returns the chunks whose work was done, in order, if those with ready(chunk) become ready on the context's threads.
 template <class F>
 std::vector<int64_t> Done(const Context& ctx, int64_t chunks, const F& ready) {
   Result<Relay> relay = Relay::Make(ctx, chunks);
   EXPECT_TRUE(relay.ok());
-  std::vector<int64_t> done;  // without a lock: one has the turn
+  std::vector<int64_t> done;  // needs no lock: one thread has the turn
   const auto go_on = [&] {
     Relay::Turn turn(*relay);
     if (!turn) return;
@@ -38,20 +37,20 @@ std::vector<int64_t> FirstNumbers(int64_t count) {
   return numbers;
 }
 
-TEST(RelayTest, EveryChunkOnceInOrder) {
+TEST(RelayTest, DoesEveryChunkOnceInOrder) {
   for (const int64_t chunks : {1, 2, 3, 100, 10'000}) {
     testing::ForEachSetting(
         [&](const Context& ctx) { EXPECT_EQ(Done(ctx, chunks, [](int64_t) { return true; }), FirstNumbers(chunks)); });
   }
 }
 
-TEST(RelayTest, EndsAtAChunkThatIsNeverReady) {
+TEST(RelayTest, StopsAtAChunkThatIsNeverReady) {
   testing::ForEachSetting([&](const Context& ctx) {
     EXPECT_EQ(Done(ctx, 100, [](int64_t chunk) { return chunk != 70; }), FirstNumbers(70));
   });
 }
 
-TEST(RelayTest, CountsFromTheFirstOn) {
+TEST(RelayTest, CountsFromTheFirstChunk) {
   Result<Relay> relay = Relay::Make({}, 4);
   ASSERT_TRUE(relay.ok());
   const auto count = [&] { return Relay::Turn(*relay).CountReady(); };
@@ -61,14 +60,14 @@ TEST(RelayTest, CountsFromTheFirstOn) {
   }
 }
 
-TEST(RelayTest, OneHasTheTurn) {
+TEST(RelayTest, OneThreadHasTheTurn) {
   Result<Relay> relay = Relay::Make({}, 1);
   ASSERT_TRUE(relay.ok());
   {
     const Relay::Turn first(*relay);
     EXPECT_TRUE(first);
     EXPECT_FALSE(Relay::Turn(*relay));
-    EXPECT_FALSE(Relay::Turn(*relay));  // who did not have it does not give it back
+    EXPECT_FALSE(Relay::Turn(*relay));  // the one above did not have the turn, so it did not give it back
   }
   EXPECT_TRUE(Relay::Turn(*relay));
 }
