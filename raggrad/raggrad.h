@@ -1,4 +1,4 @@
-// Everything: include this one header.
+// Includes the whole library.
 #pragma once
 
 #include "raggrad/core/context.h"

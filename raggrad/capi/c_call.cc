@@ -17,7 +17,7 @@ static_assert(sizeof(rg_string) == sizeof(String) && offsetof(rg_string, size) =
 static_assert(RG_UNAVAILABLE == static_cast<int>(Code::kUnavailable) && RG_CUDA == static_cast<int>(Device::kCuda));
 static_assert(RG_UINT64 == static_cast<int>(DType::kUInt64) && RG_SQRTN == static_cast<int>(SegmentCombiner::kSqrtN));
 
-// Where in the arguments something is wrong.
+// The place of a fault in the arguments.
 struct Place {
   std::string_view argument;
   int64_t element = -1;  // of a variant array
@@ -85,7 +85,7 @@ Result<std::optional<Isa>> ReadIsa(std::string_view function, const char* name) 
   return InvalidArgument(function, "instruction set '", std::string_view(name), "' is not available [context.isa]");
 }
 
-// Truncates between characters, so that what is left of UTF-8 is UTF-8.
+// Truncates between characters, so that UTF-8 stays valid.
 void WriteMessage(rg_error* error, std::string_view text) noexcept {
   if (error == nullptr || error->message == nullptr || error->capacity == 0) return;
   size_t size = std::min(text.size(), error->capacity - 1);

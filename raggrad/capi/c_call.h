@@ -1,4 +1,4 @@
-// What the C functions have in common: they read C structs, run an operator and give C structs back. Internal.
+// Shared by the C functions: reads C structs, runs an operator and fills C structs. Internal to the library.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@
 
 namespace raggrad::capi {
 
-// Copies what the library and the program both know of a struct that begins with its size into `known`, which is
-// zeroed. A program that was compiled against a newer header may have more fields, but then must not have set them: the
-// library would silently not do what it is told.
+// Copies the part of a struct that both the library and the program know into `known`, which is zeroed. The struct
+// begins with its size. A program that was compiled against a newer header may have more fields but must not have set
+// them: the library would silently ignore them.
 Status ReadStruct(std::string_view function, std::string_view argument, const void* given, void* known,
                   size_t known_size) noexcept;
 
-// The same for a context, which may be null, and checks it.
+// Reads a context in the same way and checks it. It may be null.
 Status ReadContext(std::string_view function, const rg_context* given, rg_context& context) noexcept;
 
 // Hands the memory of a tensor over to the caller.
@@ -45,7 +45,7 @@ class CallbackAllocator final : public Allocator {
   void* Ask(size_t bytes, const rg_output_spec* output) noexcept;
 
   const rg_context& context_;
-  std::atomic<bool> misaligned_ = false;  // a runtime's is asked by several threads
+  std::atomic<bool> misaligned_ = false;  // atomic: several threads share the allocator of a batching runtime
 };
 
 // The program's thread pool.
@@ -60,7 +60,7 @@ class CallbackExecutor final : public Executor {
   const rg_context& context_;
 };
 
-// A program's context, and what the library makes of it.
+// A program's context, and the Context that the library makes of it.
 class GivenContext {
  public:
   GivenContext() noexcept = default;
@@ -108,17 +108,17 @@ class CCall {
   // The view refers to `storage`.
   VariantArrayView Read(std::string_view argument, const rg_variant_array* array, ElementViews& storage) noexcept;
   SegmentCombiner ReadCombiner(int32_t combiner) noexcept;
-  // A fault that somebody else has found. The first one counts.
+  // Notes a fault that was found elsewhere. The first one counts.
   void Note(const Status& status) noexcept {
     if (status_.ok()) status_ = status;
   }
-  // False, and a fault, if it is null.
+  // Returns whether the argument is given; a null pointer is a fault.
   bool Given(std::string_view argument, const void* pointer) noexcept;
   bool ok() const noexcept { return status_.ok(); }
   // Zeroes a list of outputs.
   void ReadOutputs(std::string_view argument, rg_output* outputs, int64_t count) noexcept;
 
-  // `compute(const Context&)` gives a Result; `store(value)` hands its tensors over.
+  // Calls compute(const Context&) -> Result, hands the tensors over with store(value), and reports.
   template <class Compute, class StoreValue>
   rg_status Run(const Compute& compute, const StoreValue& store) noexcept {
     if (status_.ok()) {
@@ -129,7 +129,7 @@ class CCall {
     return Report();
   }
 
-  // The end of a call that has nothing to run.
+  // Ends a call: writes the message and returns the code.
   rg_status Report() noexcept;
 
  private:

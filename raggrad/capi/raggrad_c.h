@@ -1,21 +1,21 @@
 // raggrad for C11, and for everything that can call C. README.md beside this file has an example.
 //
-//   rg_output out, rows;
+//   rg_output out, unique;
 //   char text[256];
 //   rg_error error = {text, sizeof text};
-//   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &ids, &dim0, &out, &rows, &error) != RG_OK) {
+//   if (rg_sparse_segment_grad_v2(NULL, RG_MEAN, &grad, &indices, &ids, &table_rows, &out, &unique, &error) != RG_OK) {
 //     fprintf(stderr, "%s\n", text);
 //   }
 //   rg_output_free(NULL, &out);
-//   rg_output_free(NULL, &rows);
+//   rg_output_free(NULL, &unique);
 //
-// Every function that computes takes a context first (null: all defaults), then its operands, then the outputs it
-// fills, then where to put a message (may be null), and returns a code. What an operator computes, its shapes and
-// types, its errors and what memory it needs: raggrad/ops/<family>/<family>.h and the README.md there.
+// Every function that computes takes a context (null: all defaults), its operands, the outputs it fills and a place for
+// a message (may be null), and returns a code. raggrad/ops/<family>/<family>.h and the README.md beside it specify what
+// each operator computes: shapes, types, errors and memory.
 //
 // Nothing here aborts or prints. A null pointer where something is needed, one that is not aligned, or a rank,
 // dimension, dtype or device that does not exist, is RG_INVALID_ARGUMENT. On failure all outputs are zeroed and own
-// nothing. Operands are only read, during the call. All functions may be called from several threads at a time.
+// nothing. Operands are read only during the call. All functions may be called from several threads at a time.
 #pragma once
 
 #include <stddef.h>
@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-// Changes when programs have to be compiled again. Compare with rg_abi_version(), which tells the library's.
+// Changes when programs have to be compiled again. Compare it with the library's, rg_abi_version().
 #define RG_ABI_VERSION 1
 #define RG_MAX_RANK 254
 #define RG_ALIGNMENT 64
@@ -76,11 +76,11 @@ enum {
   RG_UINT64 = 23
 };
 
-// Devices: DLPack's numbers. Operands are in host memory: for RG_CUDA functions return RG_UNIMPLEMENTED. Device memory
-// is for C++ (raggrad/cuda/cuda.h).
+// Devices: DLPack's numbers. Operands must be in host memory: for RG_CUDA functions return RG_UNIMPLEMENTED. Device
+// memory is for C++ (raggrad/cuda/cuda.h).
 enum { RG_CPU = 1, RG_CUDA = 2 };
 
-// Bytes that somebody else owns; no NUL at the end.
+// A string that does not own its bytes; no NUL at the end.
 typedef struct rg_string {
   const char* data;
   size_t size;
@@ -97,7 +97,7 @@ typedef struct rg_tensor {
 
 // One element of a variant array: a ragged tensor, or nothing.
 typedef struct rg_ragged {
-  int32_t missing;                 // not 0: the other fields are not looked at
+  int32_t missing;                 // not 0: the other fields are ignored
   int32_t num_splits;              // of nested_splits
   const rg_tensor* nested_splits;  // outermost first
   rg_tensor values;
@@ -111,7 +111,7 @@ typedef struct rg_variant_array {
   const rg_ragged* elements;
 } rg_variant_array;
 
-// What a function gives back: an array that has to be given to rg_output_free. `data` is null if there are no elements.
+// An array that a function returns; rg_output_free gives its memory back. `data` is null if there are no elements.
 // `bytes` is the size of the allocation: the elements and, for strings, the characters they point to.
 typedef struct rg_output {
   void* data;
@@ -122,13 +122,13 @@ typedef struct rg_output {
   int64_t shape[RG_MAX_RANK];
 } rg_output;
 
-// Where a message goes: at most `capacity` bytes, always with a NUL at the end; empty on success.
+// A buffer for a message: at most `capacity` bytes, always with a NUL at the end; empty on success.
 typedef struct rg_error {
   char* message;
   size_t capacity;
 } rg_error;
 
-// What a function knows about an output when it asks for its memory.
+// Describes an output when a function asks for its memory.
 typedef struct rg_output_spec {
   int32_t index;  // position in the function's list of outputs
   int32_t dtype;
@@ -141,19 +141,20 @@ typedef void (*rg_task)(void* argument, int64_t task);
 
 enum { RG_ACCUMULATION_DEFAULT = 0, RG_ACCUMULATION_SEQUENTIAL = 1, RG_ACCUMULATION_FAST = 2 };
 
-// What a call takes from its surroundings. Everything zero, but struct_size, is the default; rg_context_init does that.
-// Fields are only ever added at the end; struct_size tells the library which of them the program knows.
+// Everything a call takes from its surroundings. By default all fields but struct_size are zero; rg_context_init sets
+// them. Fields are only ever added at the end; struct_size tells the library which of them the program knows.
 typedef struct rg_context {
   size_t struct_size;
   void* user;  // handed to the callbacks
 
-  // At least `bytes` bytes (more than 0) aligned to RG_ALIGNMENT, or null if there are none. `output` is null for
-  // scratch. Called by the thread that called the function. Both, or neither (null: the C library's heap).
+  // allocate returns at least `bytes` bytes (more than 0) aligned to RG_ALIGNMENT, or null if there is no memory.
+  // `output` is null for scratch. Called by the thread that called the function. Set both callbacks or neither (null:
+  // the C library's heap).
   void* (*allocate)(void* user, size_t bytes, const rg_output_spec* output);
   void (*deallocate)(void* user, void* pointer, size_t bytes);
 
   // Calls task(argument, t) once for every t in [0, tasks), in any order, on any threads, and returns when all are
-  // done. Null: the library's own pool.
+  // done. Null: the library's own thread pool.
   void (*parallel_for)(void* user, int64_t tasks, rg_task task, void* argument);
   int32_t num_workers;  // with parallel_for: how many tasks can run at a time, at least 1. Without: 0, or 1 to use no
                         // thread but the caller's.
@@ -236,16 +237,15 @@ RG_API rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg
                                              int32_t num_splits, const rg_tensor* rt_dense_values,
                                              int32_t batched_input, rg_variant_output* encoded_ragged, rg_error* error);
 
-// output_nested_splits: [output_ragged_rank]; may be null if that is 0. Needs about 140 bytes of scratch per element,
-// and 110 for each of its splits, more than the C++ function.
+// output_nested_splits: [output_ragged_rank]; may be null if that is 0. Needs more scratch than the C++ function: about
+// 140 bytes per element and 110 for each of its splits.
 RG_API rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_variant_array* encoded_ragged,
                                                int64_t input_ragged_rank, int64_t output_ragged_rank,
                                                int32_t values_dtype, int32_t splits_dtype,
                                                rg_output* output_nested_splits, rg_output* output_dense_values,
                                                rg_error* error);
 
-// Needs about 140 bytes of scratch per element more than the C++ function. The elements' nested_splits are not looked
-// at.
+// Needs about 140 bytes of scratch per element more than the C++ function. The elements' nested_splits are ignored.
 RG_API rg_status rg_ragged_tensor_to_variant_grad(const rg_context* context,
                                                   const rg_variant_array* encoded_ragged_grad,
                                                   const rg_tensor* row_splits, const rg_tensor* dense_values_shape,

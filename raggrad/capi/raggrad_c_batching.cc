@@ -19,7 +19,7 @@ using raggrad::capi::ReadStruct;
 using raggrad::capi::Store;
 
 struct rg_batching_runtime {
-  GivenContext given;  // outlives what uses its callbacks
+  GivenContext given;  // outlives the runtime, which uses its callbacks
   std::unique_ptr<BatchingRuntime> runtime;
 };
 
@@ -34,7 +34,7 @@ static_assert(RG_BATCH == static_cast<int>(ResourceKind::kBatch) &&
 
 std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
-// May throw std::bad_alloc, as everything below that makes a C++ call of a C one.
+// May throw std::bad_alloc, like all functions below that make a C++ call of a C one.
 ResourceName NameOf(const char* container, const char* name) { return {Text(container), Text(name)}; }
 
 Waiting WaitingOf(const rg_waiting& given) {
@@ -44,14 +44,15 @@ Waiting WaitingOf(const rg_waiting& given) {
   return waiting;
 }
 
-// The program's promise to keep operands. Once it is made, the operands are released exactly once.
+// Keeps a program's operands alive. When the last copy is destroyed, the operands are released, exactly once.
 using Keeper = std::shared_ptr<const void>;
 Keeper KeeperOf(void (*release)(void*), void* argument) {
   if (release == nullptr) return nullptr;
-  static const char kSomething = 0;  // a keeper of nothing would count as none
+  static const char kSomething = 0;  // a null keeper would mean that there is none
   return {&kSomething, [release, argument](const void*) { release(argument); }};
 }
 
+// Reads a tensor whose data is not used and may be null.
 TensorView WithoutData(CCall& call, std::string_view argument, const rg_tensor* tensor) noexcept {
   if (!call.Given(argument, tensor)) return {};
   rg_tensor unread = *tensor;
@@ -106,8 +107,8 @@ BatchCall Convert(CCall& reader, const rg_batch_call& given) {
   return call;
 }
 
-// Reads a call and, if nothing is wrong, runs `body(BatchingRuntime&, C++ call)`; notes faults. A call that can be read
-// is converted even if it cannot be made: its operands have to be released.
+// Reads a call, notes its faults and, if there are none, runs body(BatchingRuntime&, C++ call). A call that can be read
+// is converted even if it has faults, because its operands have to be released.
 template <class Given, class Body>
 void WithCall(CCall& reader, std::string_view function, rg_batching_runtime* runtime, const Given* given,
               const Body& body) noexcept {
@@ -138,7 +139,7 @@ std::vector<Tensor> OutputsOf(BatchOutput output) {
 }
 
 void Tell(rg_batching_done done, void* user, const Status& status) noexcept {
-  // Messages end in a NUL only by chance.
+  // A copy, because a string_view need not end in a NUL.
   char text[1024];
   const std::string_view message = status.message().substr(0, sizeof(text) - 1);
   std::memcpy(text, message.data(), message.size());
@@ -161,7 +162,7 @@ Completion<T> CompletionOf(rg_batching_done done, void* user) {
   };
 }
 
-// The asynchronous functions: `start(runtime, call, completion)`.
+// Makes an asynchronous call with start(runtime, call, completion).
 template <class T, class Given, class Start>
 rg_status Begin(std::string_view function, rg_batching_runtime* runtime, const Given* given, rg_batching_done done,
                 void* user, rg_error* error, const Start& start) noexcept {
@@ -200,7 +201,7 @@ Status ReadLimits(std::string_view function, const rg_resource_limits* given, Re
   return {};
 }
 
-// Fills what the program knows of a struct that begins with its size, and keeps that size.
+// Fills the fields that the program knows of a struct that begins with its size, and keeps that size.
 template <class Known>
 Status WriteStruct(std::string_view function, std::string_view argument, Known* given, Known values) noexcept {
   Known before{};

@@ -6,8 +6,8 @@
 //   call.original_input = &x; call.batch_index = &index; call.grad = &g; call.id = &id;
 //   if (rg_unbatch_grad(runtime, &call, &joined, &error) != RG_OK) puts(text);  // waits
 //
-// What the operators do, their errors and what they do differently from TensorFlow: raggrad/ops/batching/batching.h and
-// the README.md there. What raggrad_c.h says about operands, errors and memory holds here too: a null pointer where
+// raggrad/ops/batching/batching.h and the README.md there specify the operators, their errors and their differences
+// from TensorFlow. The rules of raggrad_c.h on operands, errors and memory hold here too: a null pointer where
 // something is needed is RG_INVALID_ARGUMENT, and after a failure outputs are zeroed and own nothing.
 //
 // Structs with a struct_size are made as above: the size as the program sees it, everything else 0. Fields are only
@@ -29,25 +29,25 @@ enum { RG_BATCH = 0, RG_UNBATCH = 1, RG_UNBATCH_GRAD = 2 };  // kinds of resourc
 
 #define RG_NO_DEADLINE INT64_MAX
 
-// What one resource may hold. rg_resource_limits_init sets the defaults.
+// Limits of one resource. rg_resource_limits_init sets the defaults.
 typedef struct rg_resource_limits {
   size_t struct_size;
   int64_t max_pieces;              // stored and not yet collected
   int64_t max_bytes;               // in those pieces
   int64_t max_waiters;             // calls that wait
   int64_t max_piece_age_micros;    // older unclaimed pieces are dropped
-  int64_t default_timeout_micros;  // of a wait that says none
+  int64_t default_timeout_micros;  // of a wait that has none of its own
 } rg_resource_limits;
 RG_API void rg_resource_limits_init(rg_resource_limits* limits, size_t struct_size);
 
-// Counters since the resource was made, then what it holds now.
+// Counters since the resource was made, then its present contents.
 typedef struct rg_resource_statistics {
   size_t struct_size;
   int64_t calls, succeeded, failed, cancelled, deadline_exceeded, refused, pieces_expired, pieces_dropped;
   int64_t pieces, bytes, waiters;
 } rg_resource_statistics;
 
-// How long a call may wait, and what else ends the wait with RG_CANCELLED.
+// The time limit of a wait, and a token that ends it with RG_CANCELLED.
 typedef struct rg_waiting {
   int64_t timeout_micros;               // 0: as long as the resource says; RG_NO_DEADLINE; below 0: not at all
   const rg_cancellation* cancellation;  // may be null
@@ -64,8 +64,8 @@ typedef struct rg_unbatch_grad_call {
   const rg_tensor* id;  // int64 []
   rg_waiting waiting;
   int32_t strict;  // not 0: refuse what TensorFlow accepts although it is most likely a mistake
-  // Null: the gradient is copied if it is needed after the call has returned. Otherwise it is not: the function is
-  // called, with release_argument, when it is not needed any longer - once, by any thread, also if the call fails.
+  // Null: the gradient is copied if it is needed after the call has returned. Otherwise it is never copied, and
+  // release(release_argument) is called when it is not needed any longer: once, by any thread, even if the call fails.
   void (*release)(void* argument);
   void* release_argument;
 } rg_unbatch_grad_call;
@@ -87,7 +87,8 @@ typedef struct rg_batch_call {
   const char* name;
   const rg_tensor* in_tensors;
   int32_t num_tensors;
-  int64_t num_batch_threads;  // of the resource, if this call makes it: from here to allowed_batch_sizes
+  // The fields up to num_allowed_batch_sizes count only if this call makes the resource.
+  int64_t num_batch_threads;
   int64_t max_batch_size;
   int64_t batch_timeout_micros;
   int64_t max_enqueued_batches;
@@ -103,15 +104,15 @@ typedef struct rg_batch_call {
 RG_API rg_status rg_batching_runtime_create(const rg_context* context, const rg_resource_limits* limits,
                                             rg_batching_runtime** runtime, rg_error* error);
 // Closes all resources. When it returns, callbacks have run, operands have been released, and the context's callbacks
-// are not called any more. Nobody may be in another function, but rg_cancellation_cancel is fine at any time. May be
-// called by a callback, which then must not touch the runtime again; an operand of the call that this thread is in is
-// released when that call returns. Null is fine.
+// are not called any more. No thread may be in another function of the runtime; rg_cancellation_cancel is fine at any
+// time. A callback may call this but must not touch the runtime afterwards; an operand of the call that this thread is
+// in is released when that call returns. Null is fine.
 RG_API void rg_batching_runtime_destroy(rg_batching_runtime* runtime);
 
 RG_API rg_cancellation* rg_cancellation_create(void);  // null: no memory
 RG_API void rg_cancellation_cancel(const rg_cancellation* cancellation);
 RG_API int32_t rg_cancellation_cancelled(const rg_cancellation* cancellation);  // 0 or 1
-// Calls that wait with it go on. Null is fine.
+// Calls that wait with the token keep waiting. Null is fine.
 RG_API void rg_cancellation_destroy(rg_cancellation* cancellation);
 
 // These wait for the result. Outputs are given to rg_output_free with the runtime's context.
@@ -123,10 +124,11 @@ RG_API rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* cal
                           rg_output* batched_tensors,  // [num_tensors]
                           rg_output* batch_index, rg_output* id, rg_error* error);
 
-// These call back. If they return RG_OK, `done` is called exactly once, by this thread before they return or later by
-// any other, never under a lock; otherwise never. It may sleep, call the library again and destroy the runtime; on
-// which thread it runs is told in batching.h. It owns the outputs: one, or of Batch the tensors, batch_index and
-// id. Their structs, and the message, are gone when it returns. After a failure there are no outputs.
+// These call back instead of waiting. If they return RG_OK, `done` is called exactly once: by this thread before they
+// return, or later by another one (batching.h says which). If they return an error, `done` is not called. It is never
+// called under a lock: it may sleep, call the library again and destroy the runtime. It owns the outputs: one tensor,
+// or for Batch the tensors, batch_index and id. Their structs, and the message, are gone when it returns. After a
+// failure there are no outputs.
 typedef void (*rg_batching_done)(void* user, rg_status status, const char* message, rg_output* outputs,
                                  int32_t num_outputs);
 RG_API rg_status rg_unbatch_grad_async(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call,
@@ -143,7 +145,7 @@ RG_API rg_status rg_resource_get_limits(rg_batching_runtime* runtime, int32_t ki
                                         const char* name, rg_resource_limits* limits, rg_error* error);
 RG_API rg_status rg_resource_get_statistics(rg_batching_runtime* runtime, int32_t kind, const char* container,
                                             const char* name, rg_resource_statistics* statistics, rg_error* error);
-// Waiting calls end with RG_CANCELLED, pieces are dropped, the name is free again.
+// Ends waiting calls with RG_CANCELLED, drops the pieces and frees the name.
 RG_API rg_status rg_resource_close(rg_batching_runtime* runtime, int32_t kind, const char* container, const char* name,
                                    rg_error* error);
 RG_API void rg_batching_close_all(rg_batching_runtime* runtime);

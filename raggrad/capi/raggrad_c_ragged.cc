@@ -15,7 +15,7 @@ using raggrad::capi::Store;
 
 namespace {
 
-// Places for one type after another in one block: first counted, then, once there is memory, handed out.
+// Lays out arrays of several types in one block: first counts them, then allocates and hands out their places.
 class Block {
  public:
   template <class T>
@@ -51,7 +51,7 @@ rg_tensor Describe(const TensorView& view, Block& block) noexcept {
   return {view.data, static_cast<int32_t>(view.dtype), static_cast<int32_t>(view.device), view.rank(), shape};
 }
 
-// A variant array and its description in C's structs. Elements have the same number of splits, and values of one rank.
+// A variant array and its description in C structs. All elements have the same number of splits and values of one rank.
 struct Described {
   VariantArray variant;
   Tensor memory;
