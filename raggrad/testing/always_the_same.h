@@ -1,4 +1,4 @@
-// Tests of results that must have the same bits on every run, alone and beside other work of the GPU.
+// Checks that results have the same bits on every run, alone and beside other work of the GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,7 @@
 
 namespace raggrad::testing {
 
-// A stream that has work for as long as this object lives: copies of 64 MiB in device memory, one after the other, and
-// work(ctx), both from another thread.
+// Keeps a stream busy while it lives: another thread copies 64 MiB in device memory and calls work(ctx) in a loop.
 class BusyStream {
  public:
   explicit BusyStream(std::function<void(const Context&)> work)
@@ -43,11 +42,11 @@ class BusyStream {
 
   const std::function<void(const Context&)> work_;
   std::atomic<int64_t> rounds_{0};
-  std::jthread thread_;  // the last: it uses the others
+  std::jthread thread_;  // the last member, because it uses the others
 };
 
-// Calls run(ctx) -> Result<X> 20 times on the default stream and 20 times on a stream of its own, beside a busy one on
-// which the same is done. tensors(X) are the views that must have the same bits every time.
+// Calls run(ctx) -> Result<X> 20 times on the default stream, then 20 times on another one while a BusyStream does the
+// same. The views tensors(X) must have the same bits every time.
 template <class Run, class Tensors>
 void ExpectAlwaysTheSame(const Run& run, const Tensors& tensors) {
   constexpr int kRuns = 20;

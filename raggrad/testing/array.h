@@ -1,4 +1,4 @@
-// Array<T>: a std::vector with a shape, to make operands from; and comparison of results by their bits.
+// Array<T>: a std::vector with a shape, for operands; and comparison of results by their bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct Array {
 template <>
 struct Array<bool>;  // std::vector<bool> has no data(): use Array<uint8_t> and change the view's dtype
 
-// `got` has dtype T, the shape and, bit for bit, the values of `want`.
+// Whether `got` has dtype T, the shape and, bit for bit, the values of `want`.
 template <class T>
 ::testing::AssertionResult HoldsBits(const TensorView& got, const Array<T>& want) {
   if (got.dtype != kDTypeOf<T>) return ::testing::AssertionFailure() << "dtype is " << DTypeName(got.dtype);

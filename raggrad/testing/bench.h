@@ -1,6 +1,6 @@
-// What the benchmark programs share. A benchmark with the name of a workload of `python -m raggrad bench` has its
-// sizes (python/raggrad/bench/workloads.py), and `make bench` times it beside the others; the rest is for whoever works
-// on a kernel.
+// Shared by the benchmark programs. A benchmark with the name of a workload of `python -m raggrad bench` has its sizes
+// (python/raggrad/bench/workloads.py), and `make bench` times it beside the other frameworks. The rest is for work on
+// kernels.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -18,9 +18,9 @@
 
 namespace raggrad::bench {
 
-// Where outputs and scratch come from: fresh memory in every call, or what the call before gave back. Sweeps keep it:
-// fresh pages cost what the system, and in a virtual machine its host, make of them, and would hide how the cost of the
-// operator itself grows.
+// Source of outputs and scratch: fresh memory in every call, or the memory that the call before gave back. Sweeps keep
+// memory: the cost of fresh pages depends on the system and the host of a virtual machine, and would hide how the
+// operator's own cost grows.
 enum class Memory { kFresh, kKept };
 
 class MemoryContext {
@@ -35,8 +35,8 @@ class MemoryContext {
   Context ctx_;
 };
 
-// Calls once to warm up, and then until the benchmark has seen enough. Outputs are allocated inside the time, and given
-// back outside of it if a call is so long that stopping the clock does not matter.
+// Calls once to warm up, and then until the benchmark has seen enough. The time includes allocating outputs. It leaves
+// out giving them back for long calls, where stopping the clock costs little.
 template <class F>
 void Repeat(benchmark::State& state, bool long_call, const F& call) {
   benchmark::DoNotOptimize(call());
@@ -55,12 +55,12 @@ void Repeat(benchmark::State& state, bool long_call, const F& call) {
   }
 }
 
-// Bytes that a call cannot avoid: each input read once, each output written once.
+// Counts the bytes that a call cannot avoid: each input read once, each output written once.
 inline void CountTraffic(benchmark::State& state, int64_t bytes) {
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 
-// What registers a benchmark of a call that uses several threads, so that the clock on the wall counts.
+// Registers a benchmark that is measured in wall-clock time, because calls use several threads.
 template <class F>
 benchmark::internal::Benchmark* Register(const std::string& name, F body) {
   return benchmark::RegisterBenchmark(name.c_str(), std::move(body))->UseRealTime();

@@ -1,4 +1,4 @@
-// Data that the benchmark programs have in common.
+// Data of the benchmark programs.
 #pragma once
 
 #include <algorithm>
@@ -37,17 +37,17 @@ std::vector<I> Permutation(Generator& random, int64_t count) {
   return numbers;
 }
 
-// Row numbers whose k-th most frequent has weight k^-1.05; which row that is, is shuffled.
+// Indices into a table. The k-th most frequent one has weight k^-1.05; which one that is, is random.
 template <class I>
-std::vector<I> ZipfRows(Generator& random, int64_t count, int64_t rows) {
-  std::vector<double> weights(static_cast<size_t>(rows));
+std::vector<I> ZipfRows(Generator& random, int64_t count, int64_t table_rows) {
+  std::vector<double> weights(static_cast<size_t>(table_rows));
   double sum = 0;
   for (size_t k = 0; k < weights.size(); ++k) weights[k] = sum += std::pow(static_cast<double>(k + 1), -1.05);
-  const std::vector<I> row_of_rank = Permutation<I>(random, rows);
+  const std::vector<I> row_of_rank = Permutation<I>(random, table_rows);
   std::vector<I> ids(static_cast<size_t>(count));
   for (I& id : ids) {
     const auto rank = std::ranges::upper_bound(weights, random.Unit() * sum) - weights.begin();
-    id = row_of_rank[static_cast<size_t>(std::min(rank, static_cast<ptrdiff_t>(rows - 1)))];
+    id = row_of_rank[static_cast<size_t>(std::min(rank, static_cast<ptrdiff_t>(table_rows - 1)))];
   }
   return ids;
 }

@@ -13,7 +13,7 @@
 
 namespace raggrad::testing {
 
-// Gives away one block of device memory, piece by piece: a captured call cannot take memory from CUDA that outlives the
+// Hands out parts of one block of device memory: memory that a captured call takes from CUDA does not outlive the
 // graph's run.
 class DeviceArena final : public Allocator {
  public:
@@ -42,7 +42,7 @@ class CapturedGraph {
     if (graph_ != nullptr) CallDriver("cuGraphDestroy", graph_);
   }
 
-  // f(ctx), which is queued in the graph instead of being run.
+  // Calls f(ctx), whose work goes into the graph instead of being run.
   template <class F>
   auto Capture(const F& f) {
     Context ctx = stream_.MakeContext();
@@ -55,7 +55,7 @@ class CapturedGraph {
     return result;
   }
 
-  // Before the next Replay.
+  // Copies `host` to `device` before the next Replay.
   void Overwrite(const TensorView& device, const TensorView& host) {
     const size_t bytes = static_cast<size_t>(host.shape.NumElements().value_or(0)) * DTypeSize(host.dtype);
     CallDriver("cuMemcpyHtoDAsync_v2", reinterpret_cast<uint64_t>(device.data), host.data, bytes, stream_.handle());

@@ -1,4 +1,4 @@
-// CUDA streams for tests. Made by the driver, so that tests need no CUDA to be compiled.
+// CUDA streams for tests, made through the driver, so that tests compile without CUDA.
 #pragma once
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 
 namespace raggrad::testing {
 
-// A function of the driver's, which must succeed.
+// Calls a function of the driver, which must succeed.
 template <class... A>
 void CallDriver(const char* name, A... arguments) {
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -26,8 +26,8 @@ void CallDriver(const char* name, A... arguments) {
 class CudaStream {
  public:
   enum Kind : unsigned {
-    kBlocking = 0,     // waits for the default stream, and that for it
-    kNonBlocking = 1,  // neither
+    kBlocking = 0,     // waits for the default stream, and the default stream for it
+    kNonBlocking = 1,  // neither waits
   };
   explicit CudaStream(Kind kind = kNonBlocking) {
     const OnDevice binds_this_thread(TensorView::Scalar(kNumber));  // to the device; the driver alone does not
@@ -52,10 +52,10 @@ class CudaStream {
   void* handle_ = nullptr;
 };
 
-// The handle that means another stream in every thread.
+// The handle that means a different stream in every thread.
 inline void* const kStreamPerThread = reinterpret_cast<void*>(2);
 
-// As long as it lives, a stream does nothing of what is queued on it until it is released, or ten seconds have passed.
+// Blocks a stream: work that is queued on it waits until Release(), the destructor, or ten seconds have passed.
 class Blocker {
  public:
   explicit Blocker(void* stream) : stream_(stream) {
@@ -63,7 +63,7 @@ class Blocker {
   }
   Blocker(const Blocker&) = delete;
   Blocker& operator=(const Blocker&) = delete;
-  ~Blocker() {  // by the thread that made it
+  ~Blocker() {  // must be called by the thread that made it
     Release();
     CallDriver("cuStreamSynchronize", stream_);
   }
@@ -82,7 +82,7 @@ class Blocker {
   void* const stream_;
 };
 
-// A stream of its own that is blocked.
+// A new stream that is blocked.
 class BlockedStream {
  public:
   Context MakeContext() const noexcept { return stream_.MakeContext(); }

@@ -9,7 +9,7 @@ namespace {
 
 using raggrad::testing::Failing;
 
-// Atomic, for worker threads allocate too. Constant-initialised: operator new is called before main().
+// Atomic, because workers allocate too. Constant-initialised, because operator new is called before main().
 constinit std::atomic<Failing> failing{Failing::kNever};
 constinit std::atomic<int64_t> fail_at{0};
 constinit std::atomic<int64_t> requests{0};
@@ -31,12 +31,12 @@ void* OrThrow(void* memory) {
   return memory;
 }
 
-// Out of line, or else g++ warns of a pointer that came from operator new and goes to free().
+// Not inlined, or else g++ warns of a pointer that comes from operator new and goes to free().
 [[gnu::noinline]] void Free(void* memory) noexcept { std::free(memory); }
 
 }  // namespace
 
-// The standard library's other forms end up in these, but those of AddressSanitizer do not: so all that are in use.
+// All forms that are in use: the standard library's other forms call these, but AddressSanitizer's do not.
 void* operator new(size_t bytes) { return OrThrow(Allocate(bytes)); }
 void* operator new[](size_t bytes) { return OrThrow(Allocate(bytes)); }
 void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept { return Allocate(bytes); }

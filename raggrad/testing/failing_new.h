@@ -1,4 +1,4 @@
-// A program that links failing_new.cc has an operator new that fails on demand.
+// Gives programs that link failing_new.cc an operator new that fails on demand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace raggrad::testing {
 
 enum class Failing { kNever, kOnce, kFromThenOn };
 
-// For as long as it lives, request `at` (counted from 0) fails, and with kFromThenOn all later ones. One at a time.
+// While it lives, request `at` (counted from 0) fails, and with kFromThenOn all later ones. One may live at a time.
 class ScopedFailure {
  public:
   ScopedFailure(Failing when, int64_t at) noexcept;
@@ -19,10 +19,10 @@ class ScopedFailure {
   ScopedFailure& operator=(const ScopedFailure&) = delete;
 };
 
-// How often operator new was called since the last ScopedFailure was made, in its life time.
+// Number of calls of operator new during the life of the last ScopedFailure.
 int64_t RequestsOfNew() noexcept;
 
-// call() with request 0, 1, 2, ... failing until there are no more requests; check(its result) each time.
+// Calls call() with request 0, 1, 2, ... failing until there are no more requests, and check(result) each time.
 template <class Call, class Check>
 void ForEachFailure(const Call& call, const Check& check) {
   for (const Failing when : {Failing::kOnce, Failing::kFromThenOn}) {

@@ -1,4 +1,4 @@
-// Runs a call under every setting, holds it against what is expected, and traps on a difference.
+// Runs a call under every setting, compares it with the expected result, and traps on a difference.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ inline void ExpectOutputs(const std::string& setting, const Outputs& got, const 
   }
 }
 
-// call(const Context&) -> Result<Outputs>, with 1 and 3 threads and every instruction set: exactly what is expected.
-// Accumulation::kFast has no expected bits, but they must be the same under every setting. And once more with an
-// allocator that fails somewhere.
+// Runs call(const Context&) -> Result<Outputs> with 1 and 3 threads and every instruction set, and traps unless the
+// result is exactly the expected one. Accumulation::kFast has no expected bits, but they must be the same under every
+// setting. One more run has an allocator that may fail.
 template <class Call>
 void Check(const Expected& expected, FuzzInput& in, const Call& call) {
   constexpr size_t kMemory = size_t{64} << 20;

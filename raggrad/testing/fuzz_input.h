@@ -42,7 +42,7 @@ class FuzzInput {
   // A generator to make more numbers than the input has bytes for.
   testing::Generator Random() noexcept { return testing::Generator(static_cast<uint64_t>(Below(65536))); }
 
-  // Elements of any kind: the input's own bytes, hostile numbers or ordinary ones.
+  // Elements of any kind: the input's own bytes, hostile values or ordinary ones.
   template <class T>
   std::vector<T> Values(int64_t count) {
     switch (Below(3)) {
@@ -68,7 +68,7 @@ class FuzzInput {
 
   std::vector<std::string> Strings(int64_t count) { return Random().Strings(count, Below(20)); }
 
-  // One of the list; rarely any number at all, most of which are dtypes of other operators.
+  // One of the list; rarely any value at all, most of which are dtypes of other operators.
   template <class... Ts>
   DType DTypeOf(TypeList<Ts...>) noexcept {
     constexpr DType kList[] = {kDTypeOf<Ts>...};
@@ -76,8 +76,8 @@ class FuzzInput {
   }
 
  private:
-  // By a checksum of all bytes rather than by one of them: the loops of large inputs look like news to the fuzzer, and
-  // if their offspring were large too it would soon try nothing else.
+  // Uses a checksum of all bytes rather than one of them: the loops of large inputs look new to the fuzzer, and if
+  // inputs derived from them were large too, it would soon try nothing else.
   static bool IsLarge(std::span<const uint8_t> input) noexcept {
     uint32_t checksum = 2166136261;
     for (const uint8_t byte : input) checksum = (checksum ^ byte) * 16777619;

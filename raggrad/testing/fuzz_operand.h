@@ -10,7 +10,7 @@
 
 namespace raggrad::fuzz {
 
-// A tensor of `count` elements, which must be what the shape says.
+// A tensor of `count` elements, which must be the shape's number of elements.
 inline Tensor AnyTensor(FuzzInput& in, DType dtype, Shape shape, int64_t count) {
   if (dtype == DType::kString) return testing::TensorOfStrings(std::move(shape), in.Strings(count));
   Tensor tensor;
@@ -29,15 +29,15 @@ inline Tensor AnyTensor(FuzzInput& in, DType dtype, Shape shape, int64_t count) 
   return testing::TensorOfBytes(dtype, std::move(shape), bytes);
 }
 
-// A dimension that can only be beside one that is 0.
+// A dimension so large that the tensor must have no elements.
 inline int64_t HugeDim(FuzzInput& in) {
   constexpr int64_t kDims[] = {INT64_MAX,       int64_t{1} << 62, int64_t{1} << 61, (int64_t{1} << 60) + 1,
                                INT64_MAX - 100, int64_t{1} << 40, int64_t{1} << 33, int64_t{1} << 31};
   return kDims[in.Below(8)];
 }
 
-// The shape of a tensor without elements, with dimensions of any size beside one that is 0. It may have no number of
-// elements any more: that is multiplied from the left.
+// Makes some dimensions of a shape without elements huge, but none of those that are 0. The product, taken from the
+// left, may then overflow.
 inline Shape Stretched(FuzzInput& in, const Shape& shape) {
   std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
   for (int64_t& dim : dims) {
@@ -52,7 +52,7 @@ struct Operand {
   TensorView view;       // what the operator is given
   bool readable = true;  // false: any operator must answer INVALID_ARGUMENT
 
-  // Rarely the view is not quite the tensor's.
+  // Rarely makes the view differ from the tensor.
   Operand(FuzzInput& in, Tensor owned) : tensor(std::move(owned)), view(tensor.view()) {
     if (in.OneIn(40)) Disturb(in);
   }

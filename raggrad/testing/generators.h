@@ -1,5 +1,5 @@
-// Random irregular data for tests and fuzzers: ragged lengths, skewed ids, hostile numbers. The same seed gives the
-// same data on every machine.
+// Random irregular data for tests and fuzzers: ragged lengths, skewed ids, hostile values. The same seed gives the same
+// data on every machine.
 //
 //   Generator random(7);
 //   const auto ids = random.ZipfIds<int32_t>(1000, 50);
@@ -35,12 +35,12 @@ class Generator {
   double Unit() noexcept { return static_cast<double>(Bits() >> 11) * 0x1p-53; }  // [0, 1)
   int64_t Below(int64_t limit) noexcept { return static_cast<int64_t>(Bits() % static_cast<uint64_t>(limit)); }
 
-  // Ids of [0, ids), all alike.
+  // Ids of [0, ids), all equally likely.
   template <class I>
   std::vector<I> UniformIds(int64_t count, int64_t ids) {
     return Fill<I>(count, [&] { return static_cast<I>(Below(ids)); });
   }
-  // Ids of [0, ids), id k about as often as 1 / (k + 1): some very hot, most of them rare, as in click data.
+  // Ids of [0, ids), where id k has a weight of about 1 / (k + 1): a few are hot, most are rare, as in click data.
   template <class I>
   std::vector<I> ZipfIds(int64_t count, int64_t ids) {
     const double range = std::log1p(static_cast<double>(ids));
@@ -59,7 +59,7 @@ class Generator {
     for (const int64_t length : lengths) splits.push_back(static_cast<I>(splits.back() + length));
     return splits;
   }
-  // The number of each value's row: sorted segment ids.
+  // The row of each value: sorted segment ids.
   template <class I>
   static std::vector<I> RowIds(const std::vector<int64_t>& lengths) {
     std::vector<I> ids;
@@ -68,7 +68,7 @@ class Generator {
     return ids;
   }
 
-  // Numbers people train with: floats about as large as 1, any integer.
+  // Ordinary values: floats about as large as 1, any integer.
   template <class T>
   T Value() noexcept {
     if constexpr (IsComplex<T>) {
@@ -84,8 +84,8 @@ class Generator {
     }
   }
 
-  // The numbers that break things: zeros of both signs, subnormals, the ends of the range, infinities, quiet and
-  // signalling NaNs, any bits at all; the ends of the integers' ranges.
+  // Values that break things: zeros of both signs, subnormals, the ends of the range, infinities, quiet and signalling
+  // NaNs, any bits at all; the ends of the integers' ranges.
   template <class T>
   T Hostile() noexcept {
     if constexpr (IsComplex<T>) {

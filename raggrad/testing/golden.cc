@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// What is wrong with a line; ReadGoldens adds the place.
+// Reports a fault of a line; ReadGoldens adds the place.
 [[noreturn]] void Fail(const std::string& what) { throw std::invalid_argument(what); }
 
 constexpr std::array<int8_t, 256> kBase64Values = [] {
@@ -46,7 +46,7 @@ std::string DecodeBase64(std::string_view text) {
   return bytes;
 }
 
-// Elements of the shape, also where the product of the first dimensions overflows before it meets a zero.
+// Counts the elements of a shape, even where the product of the first dimensions overflows before it meets a zero.
 int64_t CountElements(const std::vector<int64_t>& dims) {
   if (std::ranges::any_of(dims, [](int64_t dim) { return dim < 0; })) Fail("a negative dimension");
   if (std::ranges::find(dims, 0) != dims.end()) return 0;

@@ -36,7 +36,7 @@ std::vector<Tensor> Copy(std::span<const TensorView> views, Device to) {
   return copies;
 }
 
-// Splits of elements are in host memory in any case.
+// Splits of elements are always in host memory.
 OwnedVariantArray Copy(const VariantArrayView& variant, Device to) {
   std::vector<std::optional<OwnedVariantArray::Ragged>> elements;
   for (const std::optional<RaggedView>& element : variant.elements) {
@@ -47,7 +47,7 @@ OwnedVariantArray Copy(const VariantArrayView& variant, Device to) {
   return {variant.shape, std::move(elements)};
 }
 
-// What of an input would be in device memory.
+// Appends the tensors of an input that would be in device memory.
 struct AppendDeviceOperands {
   std::vector<TensorView>& operands;
 

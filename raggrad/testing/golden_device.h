@@ -12,12 +12,12 @@ namespace raggrad::testing {
 // Why a case cannot be run with its operands in device memory; "" if it can.
 std::string_view WhyNotOnDevice(const GoldenCase& golden);
 
-// Inputs and attributes of such a case, with the inputs in device memory except for those that operators always take
-// from host memory: numbers that decide about shapes, and the splits of ragged elements. This and WithHostCopy throw
-// GoldenError if a copy cannot be made.
+// Copies inputs and attributes of such a case, the inputs to device memory. Operands that operators always take from
+// host memory stay there: values that decide about shapes, and the splits of ragged elements. This and WithHostCopy
+// throw GoldenError if a copy cannot be made.
 GoldenCase CopyToDevice(const GoldenCase& golden);
 
-// f(output), if need be with a copy in host memory.
+// Calls f with a copy of the output in host memory.
 void WithHostCopy(const GoldenView& output, const std::function<void(const GoldenView&)>& f);
 
 // Device memory that refuses requests larger than `limit`.

@@ -1,4 +1,4 @@
-// The TENSOR of golden.h, for readers of other kinds of files. Needs nlohmann-json, as golden.h does not.
+// Reads the TENSOR of golden.h, for other kinds of files. Unlike golden.h, it needs nlohmann-json.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

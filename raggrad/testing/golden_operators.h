@@ -8,7 +8,7 @@
 
 namespace raggrad::testing {
 
-// Is shown what an operator gave back, one output after the other, while it lives.
+// Gets the outputs of an operator, one after the other. A view is valid only during the call.
 class GoldenOutputs {
  public:
   virtual ~GoldenOutputs() = default;

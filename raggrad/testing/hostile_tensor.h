@@ -1,4 +1,4 @@
-// A tensor of any element type, filled with the numbers that break things.
+// A tensor of any element type, filled with values that break things.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Tests that need a GPU: they copy operands of host memory there, bring results back and compare them with the CPU's.
+// For tests that need a GPU: copies operands to the device, brings results back and compares them with the CPU's.
 //
 //   using SliceCudaTest = testing::GpuTest;                     // skipped, with the reason, where there is no GPU
 //   const OnDevice grad(host_grad);                             // a TensorView like any other
@@ -56,13 +56,13 @@ inline Tensor OnHost(const TensorView& from, const Context& ctx = {}) {
   return {};
 }
 
-// `got` is in device memory and has dtype, shape and every bit of `want`, which is in host memory. NaNs are equal.
+// Expects `got`, in device memory, to have dtype, shape and every bit of `want`, in host memory. NaNs are equal.
 inline void ExpectSame(const TensorView& got, const TensorView& want, const Context& ctx = {}) {
   EXPECT_EQ(got.device, Device::kCuda);
   EXPECT_EQ(Difference(OnHost(got, ctx).view(), want), "");
 }
 
-// What two calls gave is a result, or an error of the same code and text. Whether it is a result.
+// Expects that both calls succeeded, or failed with the same code and text. Returns whether they succeeded.
 template <class T>
 bool ExpectSameStatus(const Result<T>& got, const Result<T>& want) {
   EXPECT_EQ(got.status().code(), want.status().code());
@@ -70,7 +70,7 @@ bool ExpectSameStatus(const Result<T>& got, const Result<T>& want) {
   return got.ok() && want.ok();
 }
 
-// The same tensor, or the same error.
+// Expects the same tensor, or the same error.
 inline void ExpectSame(const Result<Tensor>& got, const Result<Tensor>& want) {
   if (ExpectSameStatus(got, want)) ExpectSame(got->view(), want->view());
 }
@@ -102,8 +102,8 @@ double AsDouble(T value) {
   }
 }
 
-// Every element of `got`, in device memory, is within relative * |want| + absolute of `want`, in host memory; a sum
-// that may cancel needs `absolute`. What is not finite must be the same. For FloatTypes.
+// Expects every element of `got`, in device memory, to be within relative * |want| + absolute of `want`, in host
+// memory; a sum that may cancel needs `absolute`. Infinities and NaNs must be the same. For FloatTypes.
 inline void ExpectClose(const TensorView& got, const TensorView& want, double relative, double absolute = 0,
                         const Context& ctx = {}) {
   EXPECT_EQ(got.device, Device::kCuda);

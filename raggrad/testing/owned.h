@@ -1,5 +1,5 @@
-// Operands that own their memory, of a dtype known only at run time; and how two tensors differ. What the golden
-// reader, the fuzzers and their drivers share; needs no GoogleTest.
+// Operands that own their memory, of a dtype known only at run time; and how two tensors differ. Shared by the golden
+// reader and the fuzzers; needs no GoogleTest.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace raggrad::testing {
 
-// Gives each request exactly its bytes, so that AddressSanitizer sees the first byte read or written past them, and
-// refuses requests larger than `limit` and request number `fail_at`, counted from 0. Thread-safe.
+// Gives each request exactly its bytes, so that AddressSanitizer sees the first byte read or written past them. Refuses
+// requests larger than `limit` and request number `fail_at`, counted from 0. Thread-safe.
 class ExactAllocator final : public Allocator {
  public:
   explicit ExactAllocator(size_t limit = SIZE_MAX, int64_t fail_at = -1) noexcept : limit_(limit), fail_at_(fail_at) {}
@@ -31,8 +31,8 @@ class ExactAllocator final : public Allocator {
   std::atomic<int64_t> live_{0};
 };
 
-// A tensor that holds a copy of `bytes`, which must be as many as the shape and the dtype (not string) take: nothing
-// is checked, so that a fuzzer can say what it likes about tensors without elements.
+// A tensor that holds a copy of `bytes`, which must be as many as the shape and the dtype (not string) take. Nothing is
+// checked, so that a fuzzer can give a tensor without elements any shape.
 Tensor TensorOfBytes(DType dtype, Shape shape, std::string_view bytes);
 Tensor TensorOfStrings(Shape shape, const std::vector<std::string>& strings);
 template <class T>

@@ -1,4 +1,4 @@
-// Equality of elements as this project means it: by their bits.
+// Equality of elements by their bits.
 #pragma once
 
 #include <complex>

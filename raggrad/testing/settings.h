@@ -13,12 +13,12 @@
 
 namespace raggrad::testing {
 
-// A pool of that many workers that lives as long as the process: tests share it.
+// An executor of that many workers that all tests share and that lives as long as the process.
 Executor& Pool(int workers);
 
-// Under sanitizers a setting takes up to 10 times as long. ThreadSanitizer looks for races: it needs several threads,
-// and one instruction set, since all of them cut the work in the same way. The others look at memory and arithmetic,
-// which two threads use as seven do.
+// Under sanitizers a setting takes up to 10 times as long. ThreadSanitizer looks for races: it needs several threads
+// but only one instruction set, since all of them cut the work in the same way. The others look at memory and
+// arithmetic, for which 2 threads show nothing that 7 do not.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr int kWorkers[] = {2, 7};
 inline std::span<const Isa> IsasToTest() { return AvailableIsas().last(1); }
@@ -30,7 +30,7 @@ inline constexpr int kWorkers[] = {1, 2, 7};
 inline std::span<const Isa> IsasToTest() { return AvailableIsas(); }
 #endif
 
-// f(const Context&) for each setting. The context's allocator is the default one.
+// Calls f(const Context&) for each setting. The context's allocator is the default one.
 template <class F>
 void ForEachSetting(const F& f) {
   for (const int workers : kWorkers) {

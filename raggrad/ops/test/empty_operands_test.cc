@@ -1,5 +1,5 @@
-// Operands without elements whose other dimensions are so large that their products, in elements or in bytes, cannot be
-// counted. All of them are legitimate. The sanitizers see what overflows.
+// Operands without elements whose other dimensions are so large that their products, in elements or in bytes, overflow.
+// All of them are valid. Sanitizers report an overflow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TensorView Empty(Shape shape) {
 
 const Array<int32_t> kNoIds{{}};
 
-// f<T>(combiner, huge, ctx) for each of them.
+// Calls f<T>(combiner, huge, ctx) for two types, every combiner, huge dimension and setting.
 template <class F>
 void ForEachHuge(const F& f) {
   ForEachSetting([&](const Context& ctx) {
@@ -56,7 +56,7 @@ TEST(EmptyOperands, SegmentGradientsOfNoRows) {
   });
 }
 
-// The result would have a row, but no memory has room for it.
+// The result would have one row, which does not fit in any memory.
 TEST(EmptyOperands, SegmentGradientsOfOneRow) {
   ForEachHuge([]<class T>(SegmentCombiner combiner, int64_t huge, const Context& ctx) {
     const TensorView grad = Empty<T>(Shape{0, huge});
@@ -139,7 +139,7 @@ TEST(EmptyOperands, SlicesAndFilledRows) {
   ForEachSetting([](const Context& ctx) {
     for (const int64_t huge : kHuge) {
       const TensorView none = Empty<double>(Shape{0});
-      // Rows without columns: as many results.
+      // There are `huge` rows without columns, and one result for each.
       EXPECT_THAT(SparseSliceGrad(none, Empty<int64_t>(Shape{huge, 0}), Empty<int64_t>(Shape{0}),
                                   Empty<int64_t>(Shape{0, 0}), ctx),
                   StatusIs(Code::kResourceExhausted, _));

@@ -1,5 +1,5 @@
-// Every operator, in every floating-point environment that a caller may have: the bits of the usual one, and the
-// caller's environment as it was, flags included.
+// Runs every operator in every floating-point environment that a caller may have: the results have the usual bits, and
+// the caller's environment stays as it was, flags included.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -55,18 +55,18 @@ Outputs ResultOf(const Case& c, const Context& ctx) {
   return List(testing::TensorOfStrings(Shape{}, {std::string(result.status().message())}));
 }
 
-// Mostly ordinary numbers, so that sums have bits to lose; and some that raise every exception.
+// Mostly ordinary values, so that sums have bits to lose, and some that raise every exception.
 template <class T>
-std::vector<T> Numbers(Generator& random, int64_t count) {
-  std::vector<T> numbers = random.Values<T>(count);
-  for (int64_t i = 0; i < count / 64; ++i) numbers[static_cast<size_t>(random.Below(count))] = random.Hostile<T>();
-  return numbers;
+std::vector<T> MixedValues(Generator& random, int64_t count) {
+  std::vector<T> values = random.Values<T>(count);
+  for (int64_t i = 0; i < count / 64; ++i) values[static_cast<size_t>(random.Below(count))] = random.Hostile<T>();
+  return values;
 }
 
 // Ids, gradients and tables of one type, large enough that tasks are handed to other threads.
 template <class T>
 struct Batch {
-  static constexpr int64_t kIds = 36000, kRows = 20000, kSegments = 33000, kWidth = 11;
+  static constexpr int64_t kIds = 36000, kTableRows = 20000, kSegments = 33000, kWidth = 11;
 
   Batch() {
     for (size_t i = 0; i < segments.values.size(); ++i) ascending.values[i] = static_cast<int32_t>(i * 11 / 12);
@@ -77,14 +77,14 @@ struct Batch {
 
   Generator random{5};
   using State = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  Array<T> grad{Numbers<T>(random, kSegments* kWidth), Shape{kSegments, kWidth}};
-  Array<T> table{Numbers<T>(random, kRows* kWidth), Shape{kRows, kWidth}};
-  Array<State> state1{random.Values<State>(kRows * kWidth), Shape{kRows, kWidth}};
-  Array<State> state2{random.Values<State>(kRows * kWidth), Shape{kRows, kWidth}};
-  Array<int32_t> indices{random.ZipfIds<int32_t>(kIds, kRows)};
+  Array<T> grad{MixedValues<T>(random, kSegments* kWidth), Shape{kSegments, kWidth}};
+  Array<T> table{MixedValues<T>(random, kTableRows* kWidth), Shape{kTableRows, kWidth}};
+  Array<State> state1{random.Values<State>(kTableRows * kWidth), Shape{kTableRows, kWidth}};
+  Array<State> state2{random.Values<State>(kTableRows * kWidth), Shape{kTableRows, kWidth}};
+  Array<int32_t> indices{random.ZipfIds<int32_t>(kIds, kTableRows)};
   Array<int32_t> segments{random.UniformIds<int32_t>(kIds, kSegments)};
   Array<int32_t> ascending{std::vector<int32_t>(kIds)};
-  Array<int32_t> rows{{kRows}, Shape{}};
+  Array<int32_t> table_rows{{kTableRows}, Shape{}};
 };
 
 template <class T>
@@ -99,24 +99,24 @@ void AddSegmentCases(std::vector<Case>& cases) {
   };
   const std::string type(DTypeName(kDTypeOf<T>));
   const auto plan = [batch](const Array<int32_t>& segments, const Context& ctx) {
-    return SegmentPlan::Make(batch->indices, segments, {Batch<T>::kRows, Batch<T>::kSegments}, ctx);
+    return SegmentPlan::Make(batch->indices, segments, {Batch<T>::kTableRows, Batch<T>::kSegments}, ctx);
   };
   for (const auto& named_combiner : {std::pair(SegmentCombiner::kSum, "Sum"), std::pair(SegmentCombiner::kMean, "Mean"),
                                      std::pair(SegmentCombiner::kSqrtN, "SqrtN")}) {
     const SegmentCombiner combiner = named_combiner.first;  // clang 14 captures no structured bindings
     const std::string named = std::string(named_combiner.second) + " " + type;
     with_fast("SparseSegmentGradV2 " + named, [=](const Context& ctx) -> Result<Outputs> {
-      auto result = SparseSegmentGradV2(combiner, batch->grad, batch->indices, batch->segments, batch->rows, ctx);
+      auto result = SparseSegmentGradV2(combiner, batch->grad, batch->indices, batch->segments, batch->table_rows, ctx);
       if (!result.ok()) return result.status();
       return List(std::move(result->output), std::move(result->sorted_unique_indices));
     });
     cases.push_back({"SparseSegmentGrad " + named, [=](const Context& ctx) {
-                       return One(
-                           SparseSegmentGrad(combiner, batch->grad, batch->indices, batch->segments, batch->rows, ctx));
+                       return One(SparseSegmentGrad(combiner, batch->grad, batch->indices, batch->segments,
+                                                    batch->table_rows, ctx));
                      }});
     cases.push_back({"SparseSegmentGradV2Padded " + named, [=](const Context& ctx) -> Result<Outputs> {
                        auto result = SparseSegmentGradV2Padded(combiner, batch->grad, batch->indices, batch->segments,
-                                                               batch->rows, Batch<T>::kRows, ctx);
+                                                               batch->table_rows, Batch<T>::kTableRows, ctx);
                        if (!result.ok()) return result.status();
                        return List(std::move(result->output));
                      }});
@@ -145,15 +145,15 @@ void AddSegmentCases(std::vector<Case>& cases) {
   cases.push_back(
       {"Coalesce " + type, [=](const Context& ctx) -> Result<Outputs> {
          const Array<int32_t> ids{{batch->indices.values.begin(), batch->indices.values.begin() + Batch<T>::kSegments}};
-         auto result = Coalesce({batch->grad, ids, Batch<T>::kRows}, ctx);
+         auto result = Coalesce({batch->grad, ids, Batch<T>::kTableRows}, ctx);
          if (!result.ok()) return result.status();
-         Result<Tensor> dense = ToDense({batch->grad, ids, Batch<T>::kRows}, ctx);
+         Result<Tensor> dense = ToDense({batch->grad, ids, Batch<T>::kTableRows}, ctx);
          if (!dense.ok()) return dense.status();
          return List(std::move(result->values), *std::move(dense));
        }});
   using State = typename Batch<T>::State;
-  for (const auto& named_rule : {std::pair(0, "Sgd"), std::pair(1, "Adagrad"), std::pair(2, "Adam"),
-                                 std::pair(3, "Adam with a beta that is no number")}) {
+  for (const auto& named_rule :
+       {std::pair(0, "Sgd"), std::pair(1, "Adagrad"), std::pair(2, "Adam"), std::pair(3, "Adam with a NaN as beta1")}) {
     const int rule = named_rule.first;
     cases.push_back({std::string("SparseSegmentGradApply ") + named_rule.second + " " + type,
                      [=](const Context& ctx) -> Result<Outputs> {
@@ -182,7 +182,7 @@ template <class T>
 void AddFillCases(std::vector<Case>& cases) {
   constexpr int64_t kPlaces = 140000;
   Generator random(7);
-  const auto grad = std::make_shared<const Array<T>>(Numbers<T>(random, kPlaces));
+  const auto grad = std::make_shared<const Array<T>>(MixedValues<T>(random, kPlaces));
   const auto tame = std::make_shared<const Array<T>>(random.Values<T>(kPlaces));
   std::vector<int64_t> ascending;
   for (int64_t place = 0; place < kPlaces; ++place) {
@@ -206,16 +206,16 @@ void AddFillCases(std::vector<Case>& cases) {
   }
 }
 
-// Operators that only move numbers, signalling NaNs among them.
+// Operators that only move values, signalling NaNs among them.
 template <class T>
 void AddMovingCases(std::vector<Case>& cases) {
   Generator random(11);
   const std::string type(DTypeName(kDTypeOf<T>));
   constexpr int64_t kRows = 35000;
   const auto values = std::make_shared<const Array<T>>(random.HostileValues<T>(kRows));
-  std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < kRows; ++i) numbers.push_back(2 * i);
-  const auto indices = std::make_shared<const Array<int64_t>>(numbers, Shape{kRows, 1});
+  std::vector<int64_t> even;
+  for (int64_t i = 0; i < kRows; ++i) even.push_back(2 * i);
+  const auto indices = std::make_shared<const Array<int64_t>>(even, Shape{kRows, 1});
   const auto default_value = std::make_shared<const T>(random.Value<T>());
   cases.push_back({"SparseFillEmptyRows " + type, [=](const Context& ctx) -> Result<Outputs> {
                      auto result = SparseFillEmptyRows(*indices, *values, Array<int64_t>{{2 * kRows}},
@@ -246,7 +246,7 @@ void AddMovingCases(std::vector<Case>& cases) {
                      if (!grad.ok()) return grad.status();
                      return List(std::move(decoded->values()), *std::move(grad));
                    }});
-  // The message shows the number.
+  // Fails with a message that shows the value.
   cases.push_back(
       {"RaggedTensorFromVariant of a scalar " + type, [=](const Context& ctx) -> Result<Outputs> {
          const std::optional<RaggedView> elements[] = {RaggedView{{}, TensorView::Scalar(*default_value)}};
@@ -321,13 +321,13 @@ TEST(FloatEnvironmentOfOperators, ResultsAndTheCallersEnvironmentStayTheSame) {
   });
 }
 
-// Threads have the environment of the one that started them.
-TEST(FloatEnvironmentOfOperators, AnOddOneOfThePoolsThreadsDoesNotMatter) {
+// Threads inherit the environment of the one that starts them.
+TEST(FloatEnvironmentOfOperators, AnOddOneOfTheWorkersDoesNotMatter) {
   const Batch<float> batch;
   const auto run = [&](Executor& executor) {
     Context ctx;
     ctx.executor = &executor;
-    return SparseSegmentMeanGradV2(batch.grad, batch.indices, batch.segments, batch.rows, ctx);
+    return SparseSegmentMeanGradV2(batch.grad, batch.indices, batch.segments, batch.table_rows, ctx);
   };
   const auto expected = run(SerialExecutor());
   ASSERT_TRUE(expected.ok());
@@ -343,10 +343,10 @@ TEST(FloatEnvironmentOfOperators, AnOddOneOfThePoolsThreadsDoesNotMatter) {
   }
 }
 
-// Narrowing is done by other instructions on each level: the same bits, NaNs included.
+// Each level narrows with different instructions, which must give the same bits, NaNs included.
 TEST(FloatEnvironmentOfOperators, HalfIsNarrowedAlikeByEveryInstructionSet) {
   std::vector<float> steps;
-  for (uint32_t half = 0; half < 0x8000; half += 3) {  // halves, what lies between them, and their neighbours
+  for (uint32_t half = 0; half < 0x8000; half += 3) {  // halves, the middles between them, and their neighbours
     const float wide = cpu::BaselineConvert::Widen(Half{static_cast<uint16_t>(half)});
     for (uint32_t more : {0U, 1U, 0xfffU, 0x1000U, 0x1001U}) {
       const uint32_t bits = (half % 2) << 31 | (std::bit_cast<uint32_t>(wide) + more);

@@ -1,5 +1,5 @@
-// What a host program notices of the library on its GPU: nothing. Every operator, while a stream is being captured and
-// beside the device's default memory pool.
+// A host program must not notice the library on its GPU: no operator breaks the capture of a stream or touches the
+// device's default memory pool.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ class GuestCudaTest : public GpuTest {
     if (!IsSkipped()) operands_ = std::make_unique<Operands>();
   }
 
-  // Those that wait for their stream, or have it read descriptions that they made in host memory.
+  // Operators that wait for their stream, or let it read descriptions that they made in host memory.
   std::vector<Operator> Waiting() {
     Operands& o = *operands_;
     return {
@@ -128,7 +128,7 @@ class GuestCudaTest : public GpuTest {
     };
   }
 
-  // Those that only queue work.
+  // Operators that only queue work.
   std::vector<Operator> Queueing() {
     Operands& o = *operands_;
     return {
@@ -170,7 +170,7 @@ class GuestCudaTest : public GpuTest {
   std::unique_ptr<Operands> operands_;
 };
 
-// A capture of nothing but what a call queues. How many nodes the graph has in the end; -1 if it was not made.
+// Captures the work that f() queues. Returns the graph's number of nodes, or -1 if there is no graph.
 template <class F>
 int64_t Capture(const CudaStream& stream, const F& f) {
   constexpr int kThreadLocal = 1;
@@ -185,7 +185,7 @@ int64_t Capture(const CudaStream& stream, const F& f) {
   return static_cast<int64_t>(nodes);
 }
 
-TEST_F(GuestCudaTest, WhatWaitsIsRefusedWhileItsStreamIsCaptured) {
+TEST_F(GuestCudaTest, OperatorsThatWaitAreRefusedWhileTheirStreamIsCaptured) {
   const CudaStream stream;
   const Context ctx = stream.MakeContext();
   for (const Operator& op : Waiting()) {
@@ -216,7 +216,7 @@ TEST_F(GuestCudaTest, TheDefaultStreamIsRefusedWhileOneThatWaitsForItIsCaptured)
   }
 }
 
-TEST_F(GuestCudaTest, WhatOnlyQueuesCanBeCaptured) {
+TEST_F(GuestCudaTest, OperatorsThatOnlyQueueCanBeCaptured) {
   const CudaStream stream;
   DeviceArena arena(size_t{1} << 22);
   Context ctx = stream.MakeContext();
@@ -230,7 +230,7 @@ TEST_F(GuestCudaTest, WhatOnlyQueuesCanBeCaptured) {
   CallDriver("cuStreamSynchronize", stream.handle());
 }
 
-// It belongs to the host program, which may have set it up as it likes.
+// The pool belongs to the host program, which may have configured it.
 TEST_F(GuestCudaTest, TheDefaultMemoryPoolIsNotTouched) {
   for (const Operator& op : Waiting()) EXPECT_THAT(op.call({}), IsOk()) << op.name;
   for (const Operator& op : Queueing()) EXPECT_THAT(op.call({}), IsOk()) << op.name;

@@ -1,5 +1,5 @@
-// Calls while static objects are destroyed: a static object of the program, made before anything of the library and so
-// destroyed after it, calls every family with every executor and gets what main() got.
+// Calls the library while static objects are destroyed. A static object of the program, made before anything of the
+// library and so destroyed after it, calls every family with every executor and must get the results that main() got.
 #include <unistd.h>
 
 #include <cstdio>
@@ -24,7 +24,7 @@ using raggrad::TensorView;
 std::string Text(const raggrad::Status& status) { return std::string(status.message()); }
 std::string Text(const Tensor& tensor) { return {static_cast<const char*>(tensor.view().data), tensor.bytes()}; }
 
-// The bytes of the tensors that of() takes out of the result, or the error.
+// The bytes of the tensors that of() picks from the result, or the error.
 template <class T, class Of>
 std::string Text(const Result<T>& result, const Of& of) {
   return result.ok() ? of(*result) : Text(result.status());
@@ -98,7 +98,7 @@ CallsAtTheEnd calls_at_the_end;
 
 }  // namespace
 
-// With the argument "fails", RAGGRAD_ISA names no instruction set: the segment operators say so, at the end, too.
+// With the argument "fails", RAGGRAD_ISA names no instruction set: the segment operators must say so, even at the end.
 int main(int argc, char**) {
   calls_at_the_end.expected = CallWithEveryExecutor();
   const bool says_so = calls_at_the_end.expected[0][0].find("RAGGRAD_ISA") != std::string::npos;

@@ -60,7 +60,7 @@ void ExpectHostile() {
   }
 }
 
-TEST(Generator, HostileNumbersAreAllThere) {
+TEST(Generator, HostileValuesAreAllThere) {
   ExpectHostile<float>();
   ExpectHostile<double>();
   const auto halves = Generator(7).HostileValues<Half>(4000);

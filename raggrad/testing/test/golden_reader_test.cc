@@ -27,7 +27,7 @@ class GoldenReader : public ::testing::Test {
   }
   GoldenCase ReadInput(const std::string& input) const { return std::move(Read({Line(input)})[0]); }
 
-  // What is wrong with a file of these lines, without its path; "" if nothing is.
+  // The error of a file with these lines, without its path; "" if there is none.
   std::string Error(const std::vector<std::string>& lines) const {
     try {
       (void)Read(lines);

@@ -57,10 +57,10 @@ class ExpectedOutputs final : public GoldenOutputs {
   size_t count_ = 0;
 };
 
-// Small enough for a machine on which the large requests of some cases would succeed.
+// A limit that makes the large requests of some cases fail on machines with much memory, too.
 constexpr size_t kSmallMemory = size_t{8} << 30;
 
-// `golden` with its operands where `operands` has them.
+// Runs `golden` with the operands of `operands`, which may be in device memory.
 void RunCase(const GoldenCase& golden, const GoldenCase& operands, GoldenOperator call, const Context& ctx,
              GoldenOutputs& outputs) {
   const Status status = call(operands, ctx, outputs);
@@ -105,7 +105,7 @@ bool OnGpu() {
   return device != nullptr && std::string_view(device) == "cuda";
 }
 
-// How many cases ran, and how many did not for which reason.
+// Counts the cases that ran and, by reason, those that did not.
 struct Tally {
   size_t ran = 0;
   std::map<std::string, size_t, std::less<>> not_run;

@@ -1,7 +1,7 @@
-// Whatever request to operator new fails, no exception leaves an operator (all are noexcept: the process would end) and
-// the status code is the one that plenty of memory gives. Only the text may be lost. Operators take their real memory
-// from the context's allocator; what they ask operator new for is the text of errors and the dimensions of shapes of
-// more than eight.
+// Makes every request to operator new fail in turn: no exception may leave an operator (all are noexcept: the process
+// would end), and the status code must be the one that plenty of memory gives. Only the text may be lost. Operators
+// take their working memory from the context's allocator; operator new only serves the text of errors and the
+// dimensions of long shapes.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace raggrad::testing {
 namespace {
 
-// A shape of more than eight dimensions needs the heap: an operator that cannot have it is out of memory.
+// A long shape needs the heap: an operator that cannot have it answers RESOURCE_EXHAUSTED.
 bool HasLongShape(const GoldenCase& golden) {
   for (const auto& [name, value] : golden.inputs) {
     const Tensor* const tensor = std::get_if<Tensor>(&value);
@@ -84,7 +84,7 @@ TEST(NoThrowCore, AThreadPoolHasFewerThreadsOrIsNotMade) {
                  });
 }
 
-TEST(NoThrowCore, AnInstructionSetThatIsNotThereIsStillNamed) {
+TEST(NoThrowCore, AMissingInstructionSetIsReported) {
   Context ctx;
   ctx.isa = Isa::kX86V4;
   const auto available = AvailableIsas();

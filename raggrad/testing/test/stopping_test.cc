@@ -1,5 +1,5 @@
-// Operators whose caller stops the call at its n-th task, for every n: the whole result, or CANCELLED. What a phase
-// left out must not be read by the next one; sanitizers would tell.
+// Stops calls at their n-th task, for every n: the result is whole, or CANCELLED. A phase must not read what the one
+// before has skipped; sanitizers would tell.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -29,25 +29,29 @@ class StopsAt final : public StoppableExecutor {
 };
 
 constexpr int64_t kIds = 1 << 18;
-constexpr int32_t kRows = 40'000;
-constexpr int64_t kBags = 50'000;
+constexpr int32_t kTableRows = 40'000;
+constexpr int64_t kSegments = 50'000;
 
 struct Ids {
-  Ids() : rows(kIds), bags(kIds), pairs(2 * kIds), floats(static_cast<size_t>(std::max<int64_t>(kBags, kRows)) * 4, 1) {
+  Ids()
+      : rows(kIds),
+        segments(kIds),
+        pairs(2 * kIds),
+        floats(static_cast<size_t>(std::max<int64_t>(kSegments, kTableRows)) * 4, 1) {
     for (int64_t i = 0; i < kIds; ++i) {
-      rows[static_cast<size_t>(i)] = i * 7919 % kRows;
-      bags[static_cast<size_t>(i)] = i * kBags / kIds;
+      rows[static_cast<size_t>(i)] = i * 7919 % kTableRows;
+      segments[static_cast<size_t>(i)] = i * kSegments / kIds;
       pairs[static_cast<size_t>(2 * i)] = i;
       pairs[static_cast<size_t>(2 * i + 1)] = i % 3;
     }
     std::iota(floats.begin(), floats.end(), 0.0F);
   }
   TensorView indices() const { return TensorView::Of(rows.data(), {kIds}); }
-  TensorView segment_ids() const { return TensorView::Of(bags.data(), {kIds}); }
-  TensorView table() const { return TensorView::Of(floats.data(), {kRows, 4}); }
-  TensorView grad() const { return TensorView::Of(floats.data(), {kBags, 4}); }
+  TensorView segment_ids() const { return TensorView::Of(segments.data(), {kIds}); }
+  TensorView table() const { return TensorView::Of(floats.data(), {kTableRows, 4}); }
+  TensorView grad() const { return TensorView::Of(floats.data(), {kSegments, 4}); }
 
-  std::vector<int64_t> rows, bags, pairs;
+  std::vector<int64_t> rows, segments, pairs;
   std::vector<float> floats;
 };
 
@@ -55,7 +59,7 @@ std::string Bits(const Tensor& tensor) { return {static_cast<const char*>(tensor
 
 using Call = std::function<Result<std::string>(const Context&)>;
 
-// Stops the call at every task, until it is over before that.
+// Stops the call at task 0, 1, 2, ... until it ends before the stop.
 void ExpectWholeOrCancelled(const Call& call) {
   const Result<std::string> expected = call({});
   ASSERT_TRUE(expected.ok()) << expected.status().message();
@@ -67,7 +71,7 @@ void ExpectWholeOrCancelled(const Call& call) {
     if (got.ok()) {
       EXPECT_EQ(*got, *expected);
       if (!executor.stopped()) {
-        EXPECT_GT(last, 6);  // it really was cut
+        EXPECT_GT(last, 6);  // the work really was cut
         return;
       }
     } else {
@@ -89,13 +93,13 @@ TEST(StoppingTest, Gradients) {
   const Ids ids;
   ExpectWholeOrCancelled([&](const Context& ctx) -> Result<std::string> {
     const auto out = SparseSegmentGradV2(SegmentCombiner::kMean, ids.grad(), ids.indices(), ids.segment_ids(),
-                                         TensorView::Scalar(kRows), ctx);
+                                         TensorView::Scalar(kTableRows), ctx);
     if (!out.ok()) return out.status();
     return Bits(out->output) + Bits(out->sorted_unique_indices);
   });
   ExpectWholeOrCancelled([&](const Context& ctx) -> Result<std::string> {
     const auto out = SparseSegmentGrad(SegmentCombiner::kSqrtN, ids.grad(), ids.indices(), ids.segment_ids(),
-                                       TensorView::Scalar(kRows), ctx);
+                                       TensorView::Scalar(kTableRows), ctx);
     if (!out.ok()) return out.status();
     return Bits(*out);
   });
@@ -104,7 +108,7 @@ TEST(StoppingTest, Gradients) {
 TEST(StoppingTest, Plan) {
   const Ids ids;
   ExpectWholeOrCancelled([&](const Context& ctx) -> Result<std::string> {
-    const auto plan = SegmentPlan::Make(ids.indices(), ids.segment_ids(), {kRows, kBags}, ctx);
+    const auto plan = SegmentPlan::Make(ids.indices(), ids.segment_ids(), {kTableRows, kSegments}, ctx);
     if (!plan.ok()) return plan.status();
     return std::to_string(plan->num_unique());
   });
@@ -114,11 +118,11 @@ TEST(StoppingTest, Plan) {
 TEST(StoppingTest, UpdateInPlace) {
   const Ids ids;
   const auto update = [&](std::vector<float>& table, const Context& ctx) {
-    const MutableTensorView view{table.data(), DType::kFloat32, Shape{kRows, 4}, Device::kCpu};
+    const MutableTensorView view{table.data(), DType::kFloat32, Shape{kTableRows, 4}, Device::kCpu};
     return SparseSegmentGradApply(SegmentCombiner::kSum, ids.grad(), ids.indices(), ids.segment_ids(), Sgd{0.5}, view,
                                   ctx);
   };
-  const std::vector<float> before(static_cast<size_t>(kRows) * 4, 1);
+  const std::vector<float> before(static_cast<size_t>(kTableRows) * 4, 1);
   std::vector<float> after = before;
   ASSERT_TRUE(update(after, {}).ok());
   for (int64_t last = 0, stopped = 1; stopped != 0; ++last) {
