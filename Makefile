@@ -1,4 +1,4 @@
-# What newcomers, contributors and CI run. Everything made goes into build/.
+# Targets for users, contributors and CI. All output goes into build/.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -25,19 +25,19 @@ VENV_CUDA := build/venv-cuda
 PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
 
 export PYTHON
-# The environment has a CMake where the system's is too old.
+# The environment brings a CMake if the system's is too old.
 export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
 CPP_FOLDERS := raggrad python/bindings benchmarks examples
 CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh')
 MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
   python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' -not -name '*.md' -not -name '*.pyc')
-# Tests, fuzzers and benchmarks would be two thirds of clang-tidy's time; -Werror of two compilers has to do for them.
+# Tests, fuzzers and benchmarks would take two thirds of clang-tidy's time; -Werror of two compilers is enough for them.
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py \
   test_lookup.py test_indexed_slices.py test_recorded.py)
 TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_stubs.py test_tools.py)
-# They take half of the time, and what they test does not depend on the interpreter.
+# These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := $(addprefix python/tests/,test_bench.py test_data_parallel.py test_demo.py test_ledger.py)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
@@ -46,7 +46,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.raggrad  ## train a small recommender with these gradients; draws build/demo/recommender.png
+demo: $(VENV)/.raggrad  ## train a small recommender with these gradients and draw build/demo/recommender.png
 	@mkdir -p build/demo
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
@@ -56,9 +56,9 @@ test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C+
 	ctest --preset release -j $(JOBS)
 	$(VENV)/bin/python -m pytest -rs
 
-# One wheel, as users get it, in the oldest and the newest CPython of this machine, without any other framework.
+# Tests one wheel, as users get it, on the oldest and the newest CPython of this machine, without any other framework.
 .PHONY: test-pythons
-test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newest CPython there is
+test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newest CPython of this machine
 	rm -rf build/dist
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/bin/python -m pip wheel --disable-pip-version-check --quiet --no-deps \
 	  --config-settings build-dir=build/wheel --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
@@ -72,9 +72,9 @@ test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newe
 	  build/venv-other/bin/python -m pytest -rs $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS)) </dev/null; \
 	done
 
-# The tree that the source distribution unpacks to: configured, built a little, and tested where tests read its files.
+# Unpacks the source distribution, configures it, builds two programs and runs the tests that read the tree's files.
 .PHONY: test-sdist
-test-sdist: $(VENV)/.raggrad  ## the source distribution: can be built and tested where it is unpacked
+test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it is unpacked
 	rm -rf build/sdist
 	$(VENV)/$(PIP_INSTALL) --quiet build
 	$(VENV)/bin/python -m build --sdist --outdir build/sdist .
@@ -95,11 +95,11 @@ test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a 
 	  --tf-python $(VENV_TF)/bin/python
 
 .PHONY: goldens
-goldens: $(VENV_TF)/.tensorflow  ## record goldens/ anew from TensorFlow
+goldens: $(VENV_TF)/.tensorflow  ## record goldens/ again from TensorFlow
 	$(VENV_TF)/bin/python tools/goldens/record.py
 
 .PHONY: ledger
-ledger: $(VENV)/.raggrad  ## write docs/ledger.md and the cases of goldens/ that belong to it
+ledger: $(VENV)/.raggrad  ## write docs/ledger.md and its cases in goldens/
 	$(VENV)/bin/python tools/ledger/write.py
 
 .PHONY: lint
@@ -134,12 +134,12 @@ test-clang: build/clang/.built  ## the C++ tests and benchmarks, compiled and op
 	ctest --preset clang -j $(JOBS)
 
 .PHONY: test-gpu
-test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine's; nvcc on the PATH or named by CUDACXX
+test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine; needs nvcc on the PATH or in CUDACXX
 	tools/gpu_tests.sh gpu --all
 
-# The release build keeps in mind where nvcc was: later ones have the kernels, too.
+# The release build remembers where nvcc is: later builds have the kernels, too.
 .PHONY: cuda
-cuda: | $(VENV)/.created  ## compile the kernels too, with an nvcc that it installs if need be; counts tests that need a GPU
+cuda: | $(VENV)/.created  ## compile the GPU kernels (installs nvcc if there is none); runs their tests where there is a GPU
 	if ! command -v "$${CUDACXX:-nvcc}" >/dev/null; then \
 	  $(MAKE) $(VENV_CUDA)/.packages; \
 	  cuda=$$(echo $(CURDIR)/$(VENV_CUDA)/lib/python3.*/site-packages/nvidia/cu13); \
@@ -154,7 +154,7 @@ fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 	JOBS=$(JOBS) fuzz/run.sh $(SECONDS)
 
 .PHONY: bench
-bench: $(VENV)/.raggrad build/bench/cpp  ## times against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
+bench: $(VENV)/.raggrad build/bench/cpp  ## time against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
 	$(VENV)/bin/python -m raggrad bench --envs build/bench --cpp build/bench/cpp/benchmarks \
 	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md \
 	  --headline README.md docs/speed.svg $(BENCH)
@@ -172,11 +172,11 @@ bench-profile: $(VENV)/.raggrad build/bench/cpp  ## where the time of each workl
 	$(VENV)/bin/python benchmarks/where_time_goes.py build/bench/cpp/benchmarks
 
 .PHONY: perf-check
-perf-check: $(VENV)/.raggrad  ## times the working tree against COMMIT=HEAD; fails on a loss of over 10 %
+perf-check: $(VENV)/.raggrad  ## time the working tree against COMMIT=HEAD; fails on a loss of over 10 %
 	tools/perf_check.sh $(VENV) $(COMMIT) $(BENCH)
 
 .PHONY: install
-install: $(VENV)/.created  ## the C++ library and headers into PREFIX=/usr/local
+install: $(VENV)/.created  ## install the C++ library and headers into PREFIX=/usr/local
 	cmake -S . -B build/install -DCMAKE_BUILD_TYPE=Release -DRAGGRAD_BUILD_TESTS=OFF
 	cmake --build build/install -j $(JOBS)
 	cmake --install build/install --prefix $(PREFIX)
@@ -213,7 +213,7 @@ $(VENV_CUDA)/.packages: tools/setup/requirements-cuda.txt | $(VENV_CUDA)/.create
 	$(VENV_CUDA)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
-# C++ builds, one folder per preset. CMake itself knows what is out of date.
+# C++ builds, one folder per preset. CMake decides what is out of date.
 
 .PHONY: build/release/.built build/asan/.built build/tsan/.built build/clang/.built
 build/release/.built build/asan/.built build/tsan/.built build/clang/.built: build/%/.built: | $(VENV)/.created
@@ -222,7 +222,7 @@ build/release/.built build/asan/.built build/tsan/.built build/clang/.built: bui
 	cmake --preset $* $(CMAKE_OPTIONS)
 	cmake --build --preset $* -j $(JOBS)
 
-# Without system_packages.sh: machines with a GPU often have no network.
+# Installs no system packages: machines with a GPU often have no network.
 .PHONY: build/gpu/.built
 build/gpu/.built:
 	cmake --preset gpu
@@ -237,7 +237,7 @@ build/bench/cpp: | $(VENV)/.created
 build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages
 	tools/setup/system_packages.sh $(TEST_PACKAGES) clang clang-tidy
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV_LINT)/bin/python >/dev/null
-	@echo clang-tidy: what it finds, in full, goes into build/tidy/findings.txt
+	@echo clang-tidy: all findings go into build/tidy/findings.txt
 	@run-clang-tidy -quiet -j $(JOBS) -p build/tidy $(TIDY_FILES) >build/tidy/findings.txt 2>build/tidy/log.txt || \
 	  { sed 's/\x1b\[[0-9;]*m//g' build/tidy/findings.txt | grep -E ': (warning|error): ' | sort -u; exit 1; }
 	@touch $@

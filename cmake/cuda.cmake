@@ -1,5 +1,4 @@
-# RAGGRAD_WITH_CUDA: whether the kernels for GPUs are built. For Ampere and Hopper as machine code, for later ones as
-# PTX.
+# Sets RAGGRAD_WITH_CUDA: whether the kernels for GPUs are built. Ampere and Hopper get machine code, later GPUs PTX.
 set(RAGGRAD_WITH_CUDA OFF)
 if(NOT RAGGRAD_CUDA STREQUAL OFF AND NOT RAGGRAD_SANITIZE)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
@@ -7,7 +6,7 @@ if(NOT RAGGRAD_CUDA STREQUAL OFF AND NOT RAGGRAD_SANITIZE)
   endif()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER)
-    unset(CMAKE_CUDA_COMPILER CACHE)  # that an earlier run found none is in the cache
+    unset(CMAKE_CUDA_COMPILER CACHE)  # the cache keeps that an earlier run found none
   endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)

@@ -1,6 +1,6 @@
-# The shared library exports the C functions and what the installed C++ headers declare, and nothing else. Weak symbols
-# (instances of std's and of our own public templates, and the C++ runtime's where a toolchain links that statically)
-# cannot be kept out and do no harm.
+# Fails unless the shared library exports the C functions, what the installed C++ headers declare, and nothing else.
+# Weak symbols (instances of std's and of our own public templates, and the C++ runtime's where a toolchain links that
+# statically) cannot be kept out and do no harm.
 #
 #   cmake -DNM=nm -DLIBRARY=libraggrad.so -DBUILD=<build folder> -DCONFIG=Release -DWORK=<scratch folder>
 #         -P exports_test.cmake
@@ -9,7 +9,7 @@ cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${NM} --dynamic --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" symbols "${symbols}")
 
-# In mangled names. Public functions and classes begin with a capital letter; internal namespaces do not.
+# Patterns of mangled names. Public functions and classes begin with a capital letter; internal namespaces do not.
 set(weak "^[0-9a-f]+ [WVu] _Z.*(St|7raggrad|9__gnu_cxx|10__cxxabiv1)")
 set(public "^[0-9a-f]+ [TDBR] _Z(T[ISV])?NK?7raggrad[0-9]+[A-Z]")
 set(c_functions "")

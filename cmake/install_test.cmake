@@ -1,5 +1,5 @@
-# Installs the build into a fresh folder, moves it, and uses it from there as a stranger would: every header compiles
-# alone, and examples/cpp and examples/c are configured, built and run.
+# Installs the build into a fresh folder, moves it, and uses it from there as another project would: compiles every
+# header alone, and configures, builds and runs examples/cpp and examples/c.
 #
 #   cmake -DSOURCE=<tree> -DBUILD=<build folder> -DWORK=<scratch folder> -DCONFIG=Release -DGENERATOR=Ninja
 #         -DC=<compiler> -DCXX=<compiler> -P install_test.cmake

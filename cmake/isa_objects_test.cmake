@@ -1,11 +1,11 @@
 # Fails if an object that was compiled for one instruction-set level defines a function that the linker could take for
 # the whole program.
 #
-# Inline functions and templates are weak: each object that uses one carries a copy, and the linker keeps one copy for
-# everybody, whichever it meets first. If that copy comes from an object compiled for AVX-512, a machine without it
-# runs AVX-512 instructions in code that has nothing to do with the row loops, and dies. So everything that such an
-# object defines must be a template of its own level, which makes its name a different one for every level, or be
-# inlined, or be local to the object. This looks at the names that are left.
+# Inline functions and templates are weak: each object that uses one carries a copy, and the linker keeps the first copy
+# it meets for the whole program. If that copy comes from an object compiled for AVX-512, a machine without it runs
+# AVX-512 instructions in code that has nothing to do with the row loops, and crashes. So everything that such an object
+# defines must be a template of its own level, which gives it a different name on every level, or be inlined, or be
+# local to the object. This test looks at the names that are left.
 #
 #   cmake -DNM=nm -DLEVEL=<kX86V3, ...> -DOBJECTS=<a.o>|<b.o> -P isa_objects_test.cmake
 string(REPLACE "|" ";" OBJECTS "${OBJECTS}")

@@ -1,8 +1,8 @@
 # The targets that the folders add to, and the functions they use for it.
 find_package(Threads REQUIRED)
 
-# Flags of everything we compile. -ffp-contract=off is part of the promise of exact results: with fused multiply-add,
-# aarch64 differs from TensorFlow by one unit in the last place.
+# Flags of everything we compile. Exact results need -ffp-contract=off: with fused multiply-add, aarch64 differs from
+# TensorFlow by one unit in the last place.
 add_library(raggrad_flags INTERFACE)
 target_include_directories(raggrad_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(raggrad_flags INTERFACE Threads::Threads)
@@ -17,8 +17,8 @@ if(RAGGRAD_SANITIZE)
   target_compile_definitions(raggrad_flags INTERFACE RAGGRAD_SANITIZED)
 endif()
 
-# Flags of code that fuzzers run. It reports which branches it takes: that steers the search. It does not report the
-# values it compares: that costs half of the time and helps to guess magic numbers, of which there are none.
+# Flags of code that fuzzers run. It reports which branches it takes, which steers the search. It does not report the
+# values it compares: that would take half of the time and only help to guess magic numbers, of which there are none.
 add_library(raggrad_library_flags INTERFACE)
 target_link_libraries(raggrad_library_flags INTERFACE raggrad_flags)
 if(RAGGRAD_BUILD_FUZZERS)
@@ -72,8 +72,8 @@ if(RAGGRAD_WITH_CUDA)
   add_library(raggrad_cuda SHARED)
   target_link_libraries(raggrad_cuda PRIVATE raggrad raggrad_flags)
   target_link_options(raggrad_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--no-undefined)
-  # Exact results need what -ffp-contract=off and flushing are on the CPU. 2810: nvcc takes the assignment of a
-  # [[nodiscard]] class for a discarded value.
+  # The first four options do for exact results what -ffp-contract=off and flushing do on the CPU. Warning 2810 is
+  # wrong: nvcc takes the assignment of a [[nodiscard]] class for a discarded value.
   target_compile_options(
     raggrad_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true --extended-lambda
                          --expt-relaxed-constexpr -Xcompiler=-fvisibility=hidden -diag-suppress=2810
@@ -118,8 +118,8 @@ function(raggrad_headers)
   install(FILES ${ARGN} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endfunction()
 
-# ThreadSanitizer gets the tests that run threads against each other: pools, batching, plans, and every operator with 2
-# and 7 threads (float_environment_ops_test). What the others add are types and sizes, at 10 times the time.
+# ThreadSanitizer runs the tests in which threads meet: executors, batching, plans, and every operator with 2 and 7
+# threads (float_environment_ops_test). The other tests add only types and sizes, at 10 times the time.
 set(RAGGRAD_THREAD_TESTS "allocator|batch|cancellation|deadline_timer|float_environment_ops|fork|indexed_slices|memory_budget")
 string(APPEND RAGGRAD_THREAD_TESTS "|executor|radix_sort|relay|segment_plan")
 
@@ -181,7 +181,7 @@ function(raggrad_fuzzer family)
   endif()
 endfunction()
 
-# The same for the parts of the CUDA library, which it does not export. Calls CUDA's runtime.
+# A GoogleTest program for parts of the CUDA library that it does not export. It calls CUDA's runtime.
 function(raggrad_cuda_parts_test name)
   if(RAGGRAD_BUILD_TESTS)
     add_executable(${name} ${ARGN} $<TARGET_OBJECTS:raggrad_cuda_parts>)
@@ -193,8 +193,8 @@ function(raggrad_cuda_parts_test name)
   endif()
 endfunction()
 
-# Marks a test that needs a GPU, and tells it where the kernels are. The others get no kernels: some hand out pointers
-# that are said to be on a GPU and are not.
+# Marks a test that needs a GPU, and tells it where the kernels are. Other tests get no kernels: some of them pass host
+# pointers off as device memory.
 function(raggrad_gpu_test name)
   set_tests_properties(${name} PROPERTIES LABELS gpu)
   if(RAGGRAD_WITH_CUDA)

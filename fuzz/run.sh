@@ -4,8 +4,8 @@
 #
 #   fuzz/run.sh [seconds per target, default 60]
 #
-# BUILD_DIR names the build directory (default build/asan, whose tests are left alone), JOBS how many run at once. What the runs find stays in the
-# folder fuzz/found of the build directory.
+# BUILD_DIR names the build directory (default build/asan, whose tests are left alone), JOBS how many targets run at
+# once. Findings stay in the folder fuzz/found of the build directory.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -33,8 +33,8 @@ fuzz() {  # FAMILY: one target, and a line about it
   rm -rf "$found"
   mkdir -p "$found/corpus" "$found/crashes"
   cp "fuzz/corpus/$1"/* "$found/corpus"
-  # The driver counts what the operators allocate. libFuzzer's own leak check after each input would take most of the
-  # time; one at the end, by AddressSanitizer, is left.
+  # The driver counts what the operators allocate, and AddressSanitizer checks for leaks at the end. libFuzzer's own
+  # check after each input would take most of the time.
   code=0
   UBSAN_OPTIONS=print_stacktrace=1 "$target" "$found/corpus" -max_total_time="$seconds" -max_len=1000 -len_control=10 \
     -timeout=30 -detect_leaks=0 -print_final_stats=1 -artifact_prefix="$found/crashes/" >"$found/log" 2>&1 || code=$?

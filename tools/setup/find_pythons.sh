@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the oldest and the newest CPython of this machine that the package is for, one path a line; one line if there is
-# only one. Looks on the PATH and at what pyenv has installed.
+# Prints the paths of the oldest and the newest CPython on this machine that the package supports, one per line; one
+# line if they are the same. Looks on the PATH and among pyenv's versions.
 set -euo pipefail
 
 candidates() {
@@ -9,7 +9,7 @@ candidates() {
   type -ap "${PYTHON:-python3}" || true
 }
 
-# Releases from 3.10 on, with the GIL (the module has the ABI of those), that can make virtual environments.
+# Final releases from 3.10 on that can make virtual environments and have the GIL: the module uses their ABI.
 describe='
 import platform, sys, sysconfig
 import ensurepip, venv

@@ -3,7 +3,7 @@
 #
 #   tools/setup/make_venv.sh DIRECTORY
 #
-# If the system's CMake is older than this project needs, or missing, the environment gets one, in DIRECTORY/cmake/.
+# If the system's CMake is missing or too old for this project, the environment gets one in DIRECTORY/cmake/.
 set -euo pipefail
 
 folder=$1

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes sure that the named Debian or Ubuntu packages, or what they would bring, are there:
+# Installs those of the named Debian or Ubuntu packages that are missing:
 #
 #   tools/setup/system_packages.sh ninja-build libgtest-dev
 #
-# A package counts as there if what it is for works, wherever it came from. What is missing is installed with apt-get,
-# as root or through a sudo that asks for no password. Where neither is possible, one line says what to install.
+# A package is not missing if its programs or headers work, wherever they came from. Packages are installed with
+# apt-get, as root or through a sudo that asks for no password. Where neither is possible, one line says what to
+# install.
 set -euo pipefail
 
 python=${PYTHON:-python3}
