@@ -237,6 +237,7 @@ build/bench/cpp: | $(VENV)/.created
 build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages
 	tools/setup/system_packages.sh $(TEST_PACKAGES) clang clang-tidy
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV_LINT)/bin/python >/dev/null
+	@tools/setup/one_command_per_file.py build/tidy/compile_commands.json
 	@echo clang-tidy: all findings go into build/tidy/findings.txt
 	@run-clang-tidy -quiet -j $(JOBS) -p build/tidy $(TIDY_FILES) >build/tidy/findings.txt 2>build/tidy/log.txt || \
 	  { sed 's/\x1b\[[0-9;]*m//g' build/tidy/findings.txt | grep -E ': (warning|error): ' | sort -u; exit 1; }
