@@ -11,16 +11,17 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/staging.cuh"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kUnitsPerThread = 4;
-constexpr int64_t kUnit = 16;  // bytes that a thread writes at once
+constexpr int kThreads = kTuning.join_threads_per_block;
+constexpr int kUnitsPerThread = kTuning.join_units_per_thread;
+constexpr int64_t kUnit = 16;  // bytes: the widest store of a thread
 constexpr int64_t kBlockBytes = kThreads * kUnitsPerThread * kUnit;
-constexpr int64_t kRun = 2048;           // pieces: some 7 us of a thread's time
-constexpr int64_t kRunsOfOneThread = 2;  // waking another one takes longer
+constexpr int64_t kRun = kTuning.describe_pieces_per_run;
+constexpr int64_t kRunsOfOneThread = kTuning.describe_max_serial_runs;
 
 // What the host tells of pieces, in pinned memory.
 struct Staged {

@@ -11,6 +11,7 @@
 #include "raggrad/cuda/pinned_words.cuh"
 #include "raggrad/cuda/stream_pool.cuh"
 #include "raggrad/cuda/streams.cuh"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::cuda {
 namespace {
@@ -117,13 +118,11 @@ Status UncapturedCall::ReadBack(const uint64_t* device, std::span<uint64_t> host
 }
 
 Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcept {
-  constexpr int kLooks = 1000;  // some microseconds, between questions that take one each
-  constexpr int kQuestions = 100;
   const auto is_there = [&] {
     return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == token;
   };
-  for (int question = 0; question < kQuestions; ++question) {
-    for (int look = 0; look < kLooks; ++look) {
+  for (int query = 0; query < kTuning.await_max_queries; ++query) {
+    for (int look = 0; look < kTuning.await_looks_per_query; ++look) {
       if (is_there()) return {};
     }
     const cudaError_t error = cudaStreamQuery(stream);

@@ -21,6 +21,9 @@
 
 namespace raggrad::cuda {
 
+// CUDA's limit of gridDim.y.
+inline constexpr int64_t kMaxGridY = 65535;
+
 inline unsigned Blocks(int64_t items, int64_t per_block) noexcept {
   return static_cast<unsigned>(std::max<int64_t>((items + per_block - 1) / per_block, 1));
 }

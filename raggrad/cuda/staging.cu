@@ -6,13 +6,12 @@
 #include "raggrad/cuda/errors.cuh"
 #include "raggrad/cuda/staging.cuh"
 #include "raggrad/cuda/streams.cuh"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::cuda {
 namespace {
 
-constexpr size_t kSmallest = size_t{64} << 10;
-
-size_t RoundUp(size_t bytes) noexcept { return std::max(std::bit_ceil(bytes), kSmallest); }
+size_t RoundUp(size_t bytes) noexcept { return std::max(std::bit_ceil(bytes), kTuning.staging_min_buffer_bytes); }
 
 // Large enough, and not so large that a small call would keep it from being idle.
 bool Fits(size_t buffer, size_t bytes) noexcept { return bytes <= buffer && buffer / 4 <= RoundUp(bytes); }
@@ -86,7 +85,7 @@ void StagingBuffers::FreeIdle() noexcept {
   size_t idle = SumOverIdle([](const Buffer& buffer) { return buffer.bytes; });
   for (auto buffer = buffers_.begin(); buffer != buffers_.end() && idle > limits_.idle_bytes;) {
     const auto next = std::next(buffer);
-    const bool lately = turn_ - buffer->turn <= limits_.idle_turns;
+    const bool lately = turn_ - buffer->turn <= limits_.idle_calls;
     if (!buffer->in_hand && !lately && buffer->IsRead()) {
       idle -= buffer->bytes;
       buffer->Free();

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "raggrad/core/result.h"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::cuda {
 
@@ -25,10 +26,10 @@ class Staging;
 class StagingBuffers {
  public:
   struct Limits {
-    size_t idle_bytes = size_t{16} << 20;  // beyond that, buffers which are not in use are given back to the system
-    uint64_t idle_turns = 64;              // if that many calls have not used them
+    size_t idle_bytes = kTuning.staging_max_idle_bytes;    // idle buffers above this are freed ...
+    uint64_t idle_calls = kTuning.staging_max_idle_calls;  // ... if that many calls have not used them
   };
-  static constexpr int kMostUnread = 4;
+  static constexpr int kMostUnread = kTuning.staging_max_unread_per_thread;
 
   // Those of the library, never destroyed.
   static StagingBuffers& Instance() noexcept;

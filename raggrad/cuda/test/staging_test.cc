@@ -31,7 +31,7 @@ class StagingTest : public PartsTest {
     return data;
   }
 
-  StagingBuffers buffers_{{.idle_bytes = size_t{1} << 20, .idle_turns = 8}};
+  StagingBuffers buffers_{{.idle_bytes = size_t{1} << 20, .idle_calls = 8}};
 };
 
 TEST_F(StagingTest, OneAfterTheOtherNeedsOneBuffer) {

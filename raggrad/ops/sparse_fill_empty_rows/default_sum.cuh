@@ -15,8 +15,12 @@ using cuda::Call;
 using cuda::kAllLanes;
 using cuda::kWarp;
 
-// Of grad_values: bit p % 32 of word p / 32 is set if the map names place p. The words of a whole number of tiles.
+// These three define results: they fix the order of sums, which README.md states.
 inline constexpr int64_t kTile = 4096;
+inline constexpr int kTileThreads = 256;
+inline constexpr int kLastThreads = 1024;
+
+// Of grad_values: bit p % 32 of word p / 32 is set if the map names place p. The words of a whole number of tiles.
 inline constexpr int64_t kTileWords = kTile / kWarp;
 
 // What values of type T are summed in. Integers wrap, and sums modulo 2^64 have the low bits of those modulo less.
@@ -63,7 +67,6 @@ __device__ A FoldBlock(A sum) {
 
 // One block per tile. A warp has 512 places side by side, a lane every 32nd of them. Named ones count as +0, which
 // changes no sum that began with +0.
-inline constexpr int kTileThreads = 256;
 template <class T>
 __global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, Sum<T>* tile_sums) {
   constexpr unsigned kRounds = kTile / kTileThreads;
@@ -85,7 +88,6 @@ __global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, S
 }
 
 // One block. Thread t adds up sums t, t + 1024, ...
-inline constexpr int kLastThreads = 1024;
 template <class T>
 __global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
   Sum<T> sum{};
@@ -98,6 +100,7 @@ __global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
 // One block, of which one thread makes the running sum while the others bring the next values: each warp of them those
 // of 32 places, behind those of the warps before it.
 inline constexpr int kOrderThreads = 1024;
+static_assert(kOrderThreads == kWarp * kWarp, "each lane has the word of one warp");
 template <class T>
 __global__ void SumInOrder(const T* grad, int64_t n_full, const uint32_t* named, T* result) {
   alignas(16) __shared__ char memory[2][kOrderThreads * sizeof(T)];

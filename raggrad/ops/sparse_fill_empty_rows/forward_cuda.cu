@@ -8,6 +8,7 @@
 
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cuda {
@@ -20,7 +21,7 @@ using cuda::Call;
 using cuda::GlobalThread;
 using cuda::UncapturedCall;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
 // Checks the rows, and clears the indicator of those that occur. *ascending is zeroed if they do not come in order.
 __global__ void CheckRows(const int64_t* indices, int64_t d, int64_t n, uint64_t rows, bool* empty, uint64_t* first_bad,

@@ -1,6 +1,7 @@
 // GPU backend of the gradient: a gather that marks the places it has seen in one bit each, then the sum of the others.
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_fill_empty_rows/default_sum.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
@@ -12,8 +13,8 @@ using cuda::Bits;
 using cuda::Blocks;
 using cuda::UncapturedCall;
 
-constexpr int kThreads = 256;
-constexpr int kPerThread = 4;  // entries whose loads are on their way at the same time
+constexpr int kThreads = cuda::kTuning.gather_threads_per_block;
+constexpr int kPerThread = cuda::kTuning.gather_entries_per_thread;
 constexpr uint64_t kNowhere = ~uint64_t{0};
 
 // Sets the bit of each lane's place, unless that is kNowhere. Lanes side by side whose bits are in one word, as they

@@ -5,6 +5,7 @@
 // output is what a slice keeps of the input, in any order. If one does not match, the host walks.
 #include <algorithm>
 
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_slice/inside.cuh"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
@@ -43,7 +44,7 @@ struct Columns {
 
 // Columns that a block finds the bounds of; further ones are for blocks with a larger y.
 template <int kDims>
-constexpr int kBoundedColumns = kDims == kAnyDims ? 8 : kDims;
+constexpr int kBoundedColumns = kDims == kAnyDims ? cuda::kTuning.bounds_columns_per_block : kDims;
 
 // bounds[2c], bounds[2c + 1] = the least of column c's keys, of their complements; ones before. m > 0.
 template <int kDims>
@@ -145,9 +146,9 @@ Result<Guess> PropagateByGuess(const UncapturedCall& call, const Problem& proble
   uint64_t* const bounds = right + 1;
   const Columns<kDims> columns(problem);
   if (Status s = call.Fill(right, 0xff, static_cast<size_t>(1 + 2 * d) * sizeof(uint64_t)); !s.ok()) return s;
-  constexpr int64_t kRowsPerBlock = 8192;  // enough to pay for the atomics; few enough to keep a GPU busy
   if (Status s =
-          call.Launch(FindBounds<kDims>, dim3(Blocks(problem.m, kRowsPerBlock), Blocks(d, kBoundedColumns<kDims>)),
+          call.Launch(FindBounds<kDims>,
+                      dim3(Blocks(problem.m, cuda::kTuning.bounds_rows_per_block), Blocks(d, kBoundedColumns<kDims>)),
                       kThreads, columns, problem.output_indices, problem.m, bounds);
       !s.ok()) {
     return s;

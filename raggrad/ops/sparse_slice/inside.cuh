@@ -10,6 +10,7 @@
 #include "raggrad/core/shape.h"
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::sparse_slice::on_cuda {
 
@@ -19,10 +20,10 @@ using cuda::kAllLanes;
 using cuda::kWarp;
 using cuda::UncapturedCall;
 
-inline constexpr int kThreads = 256;
-inline constexpr unsigned kRounds = 4;
-inline constexpr int64_t kTile = kThreads * kRounds;
-static_assert(kTile == kWarp * kWarp, "each lane has the bits of 32 rows of a tile");
+inline constexpr int64_t kTile = kWarp * kWarp;  // each lane has the bits of 32 rows of a tile
+inline constexpr int kThreads = cuda::kTuning.slice_threads_per_block;
+inline constexpr unsigned kRounds = kTile / kThreads;
+static_assert(kTile % kThreads == 0 && kThreads % kWarp == 0);
 
 inline constexpr int kAnyDims = 0;  // a number of columns known only at run time
 template <int kDims>

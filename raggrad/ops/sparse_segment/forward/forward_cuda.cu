@@ -4,6 +4,7 @@
 
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/forward/forward_checks.h"
 #include "raggrad/ops/sparse_segment/forward/pool_rows.cuh"
 
@@ -16,7 +17,7 @@ using cuda::GlobalThread;
 using cuda::ToStatus;
 using cuda::UncapturedCall;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
 // What is read back.
 struct Found {
@@ -92,10 +93,10 @@ Status Look(const UncapturedCall& call, const ForwardProblem& p, std::span<uint6
 template <int V, class T, class Idx>
 Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
   const auto strips = static_cast<uint64_t>((job.width + V - 1) / V);
-  const int lanes = static_cast<int>(std::bit_ceil(std::min<uint64_t>(strips, 32)));
+  const int lanes = static_cast<int>(std::bit_ceil(std::min<uint64_t>(strips, kPoolMaxLanes)));
   const int64_t columns_at_once = (static_cast<int64_t>(strips) + lanes - 1) / lanes;
   const dim3 grid(Blocks(job.rows, kPoolThreads / lanes),
-                  static_cast<unsigned>(std::min<int64_t>(columns_at_once, 65535)));
+                  static_cast<unsigned>(std::min(columns_at_once, cuda::kMaxGridY)));
   return call.Launch(PoolKernel<V, T, Idx>, grid, kPoolThreads, job, lanes);
 }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "raggrad/cuda/arithmetic.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment::on_cuda {
@@ -19,10 +20,15 @@ using cuda::Multiply;
 using cuda::Narrow;
 using cuda::Widen;
 
-inline constexpr int kPoolThreads = 256;
+// These two define results: they are TensorFlow's order of sums and rounding.
 inline constexpr int kRowsTogether = 8;  // rows that are summed by themselves before they are added to the total
 inline constexpr int kDivided = 10;      // segments of fewer rows are scaled by a reciprocal, after their only group
-inline constexpr int64_t kLong = 512;    // rows from which on a segment is shared by the block
+
+inline constexpr int kPoolThreads = cuda::kTuning.pool_threads_per_block;
+inline constexpr int kPoolMaxLanes = cuda::kTuning.pool_max_lanes_per_team;
+inline constexpr int64_t kLong = cuda::kTuning.pool_long_segment_rows;
+static_assert(kPoolThreads % kPoolMaxLanes == 0 && (kPoolMaxLanes & (kPoolMaxLanes - 1)) == 0);
+static_assert(kLong >= kDivided, "PoolLong has no reciprocals");
 
 template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
 struct PoolJob {

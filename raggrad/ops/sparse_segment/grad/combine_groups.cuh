@@ -5,8 +5,10 @@
 
 namespace raggrad::sparse_segment::on_cuda {
 
+// Parts that the carries of a long row are summed in. Defines results: it fixes the order of sums.
 inline constexpr int kParts = 16;
-inline constexpr int kCombineColumns = 32;
+inline constexpr int kCombineColumns = 32;  // one for each lane of a warp
+static_assert(kCombineColumns == cuda::kWarp);
 
 // In how many groups after `group` the row goes on that begins in it and is the last there. By all lanes of a warp.
 template <class T>

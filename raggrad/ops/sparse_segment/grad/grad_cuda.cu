@@ -1,4 +1,5 @@
 // Host side of the GPU backend: plan, outputs, the sums.
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -98,7 +99,7 @@ __global__ void PadKernel(const Report* report, T* output, int64_t width, int64_
 
 template <class T>
 Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const Report* report) noexcept {
-  constexpr int kThreads = 256;
+  constexpr int kThreads = cuda::kTuning.item_threads_per_block;
   const int64_t items = sink.max_rows * std::max<int64_t>(p.width, 1);
   if (items == 0) return {};
   return call.Launch(PadKernel<T>, cuda::Blocks(items, kThreads), kThreads, report, sink.output, p.width, sink.max_rows,
@@ -134,11 +135,10 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
 // Rows that an output could have.
 int64_t MostRows(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.ids.table_rows); }
 
-// Whether an output may get memory for all of them: then the sums need not wait until their number is known, which
-// saves 10 us. The output keeps that memory, so only if it is little.
+// Whether an output may get memory for all of them: then the sums need not wait until their number is known. The output
+// keeps that memory, so only if it is little.
 bool HasRoomForAll(const Call& call, const GradProblem& p) noexcept {
-  constexpr int64_t kMostBytes = 4 << 20;
-  const int64_t most_values = kMostBytes / static_cast<int64_t>(DTypeSize(p.grad.dtype));
+  const int64_t most_values = cuda::kTuning.grad_max_bytes_before_count / static_cast<int64_t>(DTypeSize(p.grad.dtype));
   return call.own_pool && p.plan == nullptr && MostRows(p) <= most_values / std::max<int64_t>(p.width, 1);
 }
 

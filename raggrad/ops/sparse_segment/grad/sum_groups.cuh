@@ -9,17 +9,20 @@
 
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/grad/row_sink.cuh"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment::on_cuda {
 
+// Contributions in a tile. Defines results, as kContributionsPerGroup does: both fix the order of sums.
 inline constexpr int kTile = 32;
 inline constexpr int kTiles = kContributionsPerGroup / kTile;
-// Rows of the gradient that a lane reads before it adds them. With 8, registers would leave room for a fifth fewer
-// threads, which costs 5 to 10 microseconds on segment-A.
-inline constexpr int kBatch = 4;
-inline constexpr int kMaxLanes = 32;
+
+inline constexpr int kBatch = cuda::kTuning.sum_rows_in_flight;
+inline constexpr int kMaxLanes = cuda::kTuning.sum_max_lanes_per_team;
+static_assert(kTile % kBatch == 0, "batches do not go over the end of a tile");
+static_assert(kContributionsPerGroup % (kTiles * kMaxLanes) == 0, "each thread loads equally many contributions");
 
 // The gradient, and contributions to it in the order of rows.
 template <class T>
@@ -152,7 +155,7 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
 // 2^lane_bits lanes. kSequential: left to right, whole rows by the team where they begin; nothing is left for other
 // groups.
 template <class T, int kColumns, bool kUpdate, Accumulation kAccumulation>
-__global__ void __launch_bounds__(kTiles* kMaxLanes, 2)
+__global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_per_multiprocessor)
     SumGroupsKernel(const SumJob<T> job, int lane_bits, int64_t first_strip) {
   using A = SumType<T>;
   __shared__ Group<A> group;

@@ -12,9 +12,8 @@ using cuda::Call;
 // f(number of strips, the first of them), in batches that fit CUDA's grid limit.
 template <class F>
 Status ForEachStrips(int64_t strips, const F& f) noexcept {
-  constexpr int64_t kMaxStrips = 65535;
-  for (int64_t first = 0; first < strips; first += kMaxStrips) {
-    if (Status s = f(static_cast<unsigned>(std::min(strips - first, kMaxStrips)), first); !s.ok()) return s;
+  for (int64_t first = 0; first < strips; first += cuda::kMaxGridY) {
+    if (Status s = f(static_cast<unsigned>(std::min(strips - first, cuda::kMaxGridY)), first); !s.ok()) return s;
   }
   return {};
 }

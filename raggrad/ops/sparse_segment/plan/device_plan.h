@@ -5,7 +5,7 @@
 
 namespace raggrad::sparse_segment::on_cuda {
 
-// Contributions are summed in groups of this many (grad/sum_groups.cuh).
+// Contributions are summed in groups of this many (grad/sum_groups.cuh). Defines results: sparse_segment.h states it.
 inline constexpr int kContributionsPerGroup = 512;
 inline constexpr int64_t GroupsOf(int64_t contributions) {
   return (contributions + kContributionsPerGroup - 1) / kContributionsPerGroup;

@@ -8,8 +8,9 @@ namespace raggrad::sparse_segment::on_cuda {
 
 using cuda::Lane;
 
-inline constexpr int kFindThreads = 512;
-inline constexpr int kGroupsPerBlock = 8;
+inline constexpr int kFindThreads = kContributionsPerGroup;  // one for each contribution of a group
+inline constexpr int kGroupsPerBlock = kTuning.find_groups_per_block;
+static_assert(kGroupsPerBlock <= kFindThreads);
 
 // The findings of the kernels about the ids, zero at first.
 struct Notes {
@@ -62,7 +63,7 @@ struct RowsJob {
 
 // Counts of rows become counts of rows before, by one block; their sum.
 __device__ inline uint32_t SumBefore(uint32_t* rows, int64_t groups) {
-  constexpr int kPerThread = 8;
+  constexpr int kPerThread = kTuning.find_counts_per_thread;
   using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
   __shared__ typename Scan::TempStorage storage;
   uint32_t before = 0;
@@ -100,7 +101,6 @@ __device__ inline bool IsLastBlock(uint32_t* blocks_before) {
 // A block for kGroupsPerBlock groups: how many rows begin in each. The last block to come here makes of that how many
 // begin before each group, and writes the report.
 static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const RowsJob job, const ReportJob report) {
-  static_assert(kContributionsPerGroup == kFindThreads);
   cuda::LetNextKernelStart();
   __shared__ uint32_t counts[kGroupsPerBlock];
   const uint32_t thread = threadIdx.x;

@@ -1,5 +1,6 @@
 // Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
 #include "raggrad/cuda/pinned_words.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/plan/find_rows.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -11,11 +12,10 @@ namespace {
 using cuda::Blocks;
 using cuda::GlobalThread;
 
-constexpr int kThreads = 256;
-constexpr int kPrepareThreads = 512;
-constexpr int kPerThread = 4;  // ids whose loads are on their way at the same time
-// Every block adds its histograms to those of all: not more than an H100 or H200 has room for at once.
-constexpr unsigned kMaxPrepareBlocks = 396;
+constexpr int kThreads = kTuning.item_threads_per_block;
+constexpr int kPrepareThreads = kTuning.prepare_threads_per_block;
+constexpr int kPerThread = kTuning.prepare_ids_per_thread;
+constexpr unsigned kMaxPrepareBlocks = kTuning.prepare_max_blocks_per_multiprocessor * kTuning.multiprocessors;
 
 __device__ void NoteFault(Notes* notes, const Fault& fault) {
   atomicMax(&notes->first_fault, ~static_cast<unsigned long long>(fault.Encode()));

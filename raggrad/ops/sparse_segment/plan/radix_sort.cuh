@@ -13,20 +13,24 @@
 
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/plan/device_plan.h"
 
 namespace raggrad::sparse_segment::on_cuda {
 
 using cuda::kAllLanes;
+using cuda::kTuning;
 using cuda::kWarp;
 
-inline constexpr int kSortThreads = 1024;
-inline constexpr int kMaxDigitBits = 10;  // a thread for each digit
+inline constexpr int kSortThreads = kTuning.sort_threads_per_block;
+inline constexpr int kMaxDigitBits = kTuning.sort_max_digit_bits;
 inline constexpr int kMaxDigits = 1 << kMaxDigitBits;
-inline constexpr int kMaxPasses = 4;
-inline constexpr int kFewRounds = 4;  // contributions per thread: tiles are small as long as all of them run at once
-inline constexpr int kManyRounds = 10;
-inline constexpr int kFamily = 16;  // tiles
+inline constexpr int kMaxPasses = (32 + kMaxDigitBits - 1) / kMaxDigitBits;
+inline constexpr int kFewRounds = kTuning.sort_few_contributions_per_thread;
+inline constexpr int kManyRounds = kTuning.sort_many_contributions_per_thread;
+inline constexpr int kFamily = kTuning.sort_tiles_per_family;
+static_assert(kMaxDigits <= kSortThreads, "a block has a thread for each digit");
+static_assert(kSortThreads * kManyRounds <= UINT16_MAX, "counts within a tile have 16 bits");
 
 struct SortShape {
   int passes;
@@ -37,7 +41,7 @@ struct SortShape {
 
   // table_rows > 0
   SortShape(int64_t n, int64_t table_rows) noexcept {
-    constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
+    constexpr int64_t kMultiprocessors = kTuning.multiprocessors;
     const int bits = std::max(static_cast<int>(std::bit_width(static_cast<uint32_t>(table_rows - 1))), 1);
     passes = (bits + kMaxDigitBits - 1) / kMaxDigitBits;
     digit_bits = (bits + passes - 1) / passes;
@@ -107,7 +111,7 @@ __device__ Word CountInFamily(const SortPass<Word>& pass, uint32_t tile, uint32_
 // The same for the families before this one.
 template <class Word>
 __device__ Word CountInEarlierFamilies(const SortPass<Word>& pass, uint32_t family, uint32_t digit) {
-  constexpr int kAtOnce = 8;
+  constexpr int kAtOnce = kTuning.sort_families_at_once;
   Word sum = 0;
   while (family > 0) {
     Word states[kAtOnce];
@@ -161,7 +165,8 @@ __device__ inline uint32_t RankInWarp(uint16_t* counts, bool exists, uint32_t di
 
 // Counts per warp become counts of the warps before; their sum. For one digit.
 __device__ inline uint32_t SumOverWarps(uint16_t* counts, uint32_t digits) {
-  constexpr int kWarps = kSortThreads / kWarp, kAtOnce = 16;
+  constexpr int kWarps = kSortThreads / kWarp, kAtOnce = kTuning.sort_warps_at_once;
+  static_assert(kWarps % kAtOnce == 0);
   uint32_t sum = 0;
   for (int warp = 0; warp < kWarps; warp += kAtOnce, counts += kAtOnce * digits) {
     uint32_t in_warp[kAtOnce];
