@@ -52,7 +52,8 @@ __device__ std::complex<F> Plus(std::complex<F> a, std::complex<F> b) {
   return {Plus(a.real(), b.real()), Plus(a.imag(), b.imag())};
 }
 
-// The sum of all threads' numbers: t and t + half of them, until one is left, which thread 0 gets.
+// The sum of all threads' sums: thread t adds that of thread t + half, and half is halved until one is left. Thread 0
+// gets it.
 template <int kThreads, class A>
 __device__ A FoldBlock(A sum) {
   alignas(16) __shared__ char memory[kThreads * sizeof(A)];  // of plain bytes: constructors cannot run here
@@ -99,19 +100,20 @@ __global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
 
 // One block, of which one thread makes the running sum while the others bring the next values: each warp of them those
 // of 32 places, behind those of the warps before it.
-inline constexpr int kOrderThreads = 1024;
-static_assert(kOrderThreads == kWarp * kWarp, "each lane has the word of one warp");
+inline constexpr int kSequentialThreads = 1024;
+static_assert(kSequentialThreads == kWarp * kWarp, "each lane has the word of one warp");
 template <class T>
-__global__ void SumInOrder(const T* grad, int64_t n_full, const uint32_t* named, T* result) {
-  alignas(16) __shared__ char memory[2][kOrderThreads * sizeof(T)];
+__global__ void SumSequentially(const T* grad, int64_t n_full, const uint32_t* named, T* result) {
+  alignas(16) __shared__ char memory[2][kSequentialThreads * sizeof(T)];
   __shared__ unsigned counts[2];
   const unsigned lane = cuda::Lane();
   const unsigned warp = threadIdx.x / kWarp;
-  const int64_t steps = (n_full + kOrderThreads - 1) / kOrderThreads;
+  const int64_t steps = (n_full + kSequentialThreads - 1) / kSequentialThreads;
   Sum<T> sum{};
   for (int64_t step = 0; step <= steps; ++step) {
     if (step < steps) {
-      const int64_t word_begin = (step * kOrderThreads / kWarp + lane) * kWarp;  // of the word that this lane looks at
+      const int64_t word_begin =
+          (step * kSequentialThreads / kWarp + lane) * kWarp;  // of the word that this lane looks at
       uint32_t unnamed = ~named[word_begin / kWarp];
       if (word_begin + kWarp > n_full) unnamed &= word_begin < n_full ? (1U << (n_full - word_begin)) - 1 : 0;
       const unsigned before = __reduce_add_sync(kAllLanes, lane < warp ? __popc(unnamed) : 0);
@@ -119,7 +121,7 @@ __global__ void SumInOrder(const T* grad, int64_t n_full, const uint32_t* named,
       const uint32_t own = __shfl_sync(kAllLanes, unnamed, warp);
       if (own >> lane & 1) {
         reinterpret_cast<T*>(memory[step % 2])[before + __popc(own & ((1U << lane) - 1))] =
-            grad[step * kOrderThreads + threadIdx.x];
+            grad[step * kSequentialThreads + threadIdx.x];
       }
       if (threadIdx.x == 0) counts[step % 2] = all;
     }
@@ -138,7 +140,7 @@ template <class T>
 Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_t* named, T* result) noexcept {
   if constexpr (!std::is_integral_v<T>) {
     if (call.ctx.accumulation == Accumulation::kSequential) {
-      return call.Launch(SumInOrder<T>, 1, kOrderThreads, grad, n_full, named, result);
+      return call.Launch(SumSequentially<T>, 1, kSequentialThreads, grad, n_full, named, result);
     }
   }
   const unsigned tiles = cuda::Blocks(n_full, kTile);

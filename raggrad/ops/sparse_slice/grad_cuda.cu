@@ -16,9 +16,10 @@ using cuda::AllocateOutput;
 using cuda::Bits;
 using cuda::ToStatus;
 
-// Numbers in their order, as unsigned ones: the least of them and of their complements can be found from words of ones.
-__device__ uint64_t ToKey(int64_t number) {
-  return static_cast<uint64_t>(number) ^ uint64_t { 1 } << 63;
+// Indices as unsigned keys in the same order. The least key and the least complement of a key are bounds of a column,
+// and both minima can start from words of ones.
+__device__ uint64_t ToKey(int64_t index) {
+  return static_cast<uint64_t>(index) ^ uint64_t { 1 } << 63;
 }
 
 template <int kDims>
@@ -89,7 +90,7 @@ struct OutputBox {
   __device__ bool Holds(const int64_t* row) const {
     bool inside = true;
     for (int64_t c = 0; c < columns.d(); ++c) {
-      const uint64_t least = bounds[2 * c], most = ~bounds[2 * c + 1];  // keys: their distances are those of numbers
+      const uint64_t least = bounds[2 * c], most = ~bounds[2 * c + 1];  // keys have the distances of indices
       const uint64_t offset = ToKey(row[c]) - static_cast<uint64_t>(columns.start[c]) - least;
       inside &= offset <= most - least;
     }

@@ -27,21 +27,22 @@ struct Found {
 };
 
 template <class Idx, class Seg>
-__global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t n, int64_t data_rows, uint64_t* found) {
+__global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t n, int64_t table_rows,
+                            uint64_t* found) {
   const int64_t i = GlobalThread();
   if (i >= n) return;
   const int64_t index = indices[i], segment = segment_ids[i];
   const int64_t before = i == 0 ? 0 : segment_ids[i - 1];
-  if (index < 0 || index >= data_rows || segment < before) found[Found::kFault] = 1;
+  if (index < 0 || index >= table_rows || segment < before) found[Found::kFault] = 1;
   if (i == n - 1) found[Found::kLast] = static_cast<uint64_t>(segment);
 }
 
 // starts[s]: the first id that belongs to segment s or one behind it. By bisection, so that neither a long segment nor
 // a long gap between two is the work of one thread.
 template <class Seg>
-__global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t rows, int64_t* starts) {
+__global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t num_segments, int64_t* starts) {
   const int64_t s = GlobalThread();
-  if (s > rows) return;
+  if (s > num_segments) return;
   int64_t low = 0, high = n;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
@@ -66,7 +67,7 @@ Result<Tensor> ToHost(const UncapturedCall& call, const TensorView& view) noexce
 
 // The message of a fault is the CPU's, which goes from segment to segment: it is given the ids.
 template <class Idx, class Seg>
-Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t rows) noexcept {
+Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t num_segments) noexcept {
   const Result<Tensor> indices = ToHost(call, p.indices);
   if (!indices.ok()) return indices.status();
   const Result<Tensor> segment_ids = ToHost(call, p.segment_ids);
@@ -74,7 +75,7 @@ Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t rows) 
   ForwardProblem on_host = p;
   on_host.indices = indices->view();
   on_host.segment_ids = segment_ids->view();
-  return FirstFault<Idx, Seg>(on_host, rows);
+  return FirstFault<Idx, Seg>(on_host, num_segments);
 }
 
 template <class Idx, class Seg>
@@ -95,41 +96,42 @@ Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
   const auto strips = static_cast<uint64_t>((job.width + V - 1) / V);
   const int lanes = static_cast<int>(std::bit_ceil(std::min<uint64_t>(strips, kPoolMaxLanes)));
   const int64_t columns_at_once = (static_cast<int64_t>(strips) + lanes - 1) / lanes;
-  const dim3 grid(Blocks(job.rows, kPoolThreads / lanes),
+  const dim3 grid(Blocks(job.num_segments, kPoolThreads / lanes),
                   static_cast<unsigned>(std::min(columns_at_once, cuda::kMaxGridY)));
   return call.Launch(PoolKernel<V, T, Idx>, grid, kPoolThreads, job, lanes);
 }
 
 template <class T, class Idx, class Seg>
-Status PoolAll(const Call& call, const ForwardProblem& p, int64_t rows, Tensor& output) noexcept {
-  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.ctx, rows + 1);
+Status PoolAll(const Call& call, const ForwardProblem& p, int64_t num_segments, Tensor& output) noexcept {
+  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.ctx, num_segments + 1);
   if (!starts.ok()) return starts.status();
-  if (Status s = call.Launch(StartsKernel<Seg>, Blocks(rows + 1, kThreads), kThreads, p.segment_ids.As<Seg>(), p.n(),
-                             rows, starts->data());
+  if (Status s = call.Launch(StartsKernel<Seg>, Blocks(num_segments + 1, kThreads), kThreads, p.segment_ids.As<Seg>(),
+                             p.n(), num_segments, starts->data());
       !s.ok()) {
     return s;
   }
   const int64_t width = *Shape::Product(p.data.shape.tail());
   const PoolJob<T, Idx> job = {p.combiner,     p.data.As<T>(), width,         p.indices.As<Idx>(),
-                               starts->data(), rows,           output.As<T>()};
+                               starts->data(), num_segments,   output.As<T>()};
   constexpr int kVector = 16 / sizeof(T);
   const bool aligned = width % kVector == 0 && reinterpret_cast<uintptr_t>(p.data.data) % 16 == 0 &&
                        reinterpret_cast<uintptr_t>(output.data()) % 16 == 0;
   return aligned ? Pool<kVector>(call, job) : Pool<1>(call, job);
 }
 
-Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t rows) noexcept {
-  const Result<Shape> shape = OutputShape(p, rows);
+Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t num_segments) noexcept {
+  const Result<Shape> shape = OutputShape(p, num_segments);
   if (!shape.ok()) return shape.status();
   return cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
 }
 
 // With ids that are known to be good.
 template <class T, class Idx, class Seg>
-Result<Tensor> PoolInto(const Call& call, const ForwardProblem& p, int64_t rows, Result<Tensor> output) noexcept {
+Result<Tensor> PoolInto(const Call& call, const ForwardProblem& p, int64_t num_segments,
+                        Result<Tensor> output) noexcept {
   if (!output.ok() || output->bytes() == 0) return output;
   const Status pooled =
-      p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, rows, *output);
+      p.n() == 0 ? call.Fill(output->data(), 0, output->bytes()) : PoolAll<T, Idx, Seg>(call, p, num_segments, *output);
   if (!pooled.ok()) return pooled;
   return output;
 }
@@ -141,12 +143,12 @@ Result<Tensor> CheckAndPool(const UncapturedCall& call, const ForwardProblem& p)
     if (Status s = Look<Idx, Seg>(call, p, found); !s.ok()) return s;
   }
   const auto last = static_cast<Seg>(found[Found::kLast]);
-  const Result<int64_t> rows = OutputRows<Idx>(p, last);
-  if (!rows.ok()) return rows.status();
-  Result<Tensor> output = AllocateRows(call, p, *rows);
+  const Result<int64_t> num_segments = OutputRows<Idx>(p, last);
+  if (!num_segments.ok()) return num_segments.status();
+  Result<Tensor> output = AllocateRows(call, p, *num_segments);
   if (!output.ok()) return output;
-  if (p.n() > 0 && (found[Found::kFault] != 0 || last >= *rows)) return Fault<Idx, Seg>(call, p, *rows);
-  return PoolInto<T, Idx, Seg>(call, p, *rows, std::move(output));
+  if (p.n() > 0 && (found[Found::kFault] != 0 || last >= *num_segments)) return Fault<Idx, Seg>(call, p, *num_segments);
+  return PoolInto<T, Idx, Seg>(call, p, *num_segments, std::move(output));
 }
 
 }  // namespace
@@ -156,8 +158,8 @@ Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexce
     const Result<Call> call = Call::Begin(ctx);
     if (!call.ok()) return call.status();
     return VisitTypes(problem, [&]<class T, class Idx, class Seg>() {
-      const int64_t rows = *problem.num_segments;
-      return PoolInto<T, Idx, Seg>(*call, problem, rows, AllocateRows(*call, problem, rows));
+      const int64_t num_segments = *problem.num_segments;
+      return PoolInto<T, Idx, Seg>(*call, problem, num_segments, AllocateRows(*call, problem, num_segments));
     });
   }
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);

@@ -33,12 +33,12 @@ static_assert(kLong >= kDivided, "PoolLong has no reciprocals");
 template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
 struct PoolJob {
   SegmentCombiner combiner;
-  const T* data;  // [.., width]
+  const T* data;  // [table_rows, width]
   int64_t width;
   const Idx* indices;     // in range
-  const int64_t* starts;  // [rows + 1]: segment s has the ids [starts[s], starts[s + 1])
-  int64_t rows;
-  T* output;  // [rows, width]
+  const int64_t* starts;  // [num_segments + 1]: segment s has the ids [starts[s], starts[s + 1])
+  int64_t num_segments;
+  T* output;  // [num_segments, width]
 };
 
 // V values of one row, that lie together.
@@ -179,17 +179,17 @@ __global__ void __launch_bounds__(kPoolThreads) PoolKernel(PoolJob<T, Idx> job, 
   const int teams = kPoolThreads / lanes;
   const int64_t first_segment = static_cast<int64_t>(blockIdx.x) * teams;
   const int64_t own = first_segment + static_cast<int>(threadIdx.x) / lanes;
-  const int64_t own_begin = own < job.rows ? job.starts[own] : 0;
-  const int64_t own_end = own < job.rows ? job.starts[own + 1] : 0;
+  const int64_t own_begin = own < job.num_segments ? job.starts[own] : 0;
+  const int64_t own_end = own < job.num_segments ? job.starts[own + 1] : 0;
   const bool is_long = own_end - own_begin >= kLong;
   const bool any_long = __syncthreads_or(is_long) != 0;
   const int64_t stride = static_cast<int64_t>(gridDim.y) * lanes * V;
   const int64_t lane_column = (static_cast<int64_t>(blockIdx.y) * lanes + static_cast<int>(threadIdx.x) % lanes) * V;
-  if (own < job.rows && !is_long) {
+  if (own < job.num_segments && !is_long) {
     for (int64_t c = lane_column; c < job.width; c += stride) PoolShort<V>(job, own, own_begin, own_end, c);
   }
   if (!any_long) return;
-  for (int64_t segment = first_segment; segment < min(first_segment + teams, job.rows); ++segment) {
+  for (int64_t segment = first_segment; segment < min(first_segment + teams, job.num_segments); ++segment) {
     const int64_t begin = job.starts[segment], end = job.starts[segment + 1];
     if (end - begin < kLong) continue;
     const int64_t strip_begin = static_cast<int64_t>(blockIdx.y) * lanes * V;

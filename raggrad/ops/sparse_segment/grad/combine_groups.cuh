@@ -32,14 +32,14 @@ __device__ int64_t GroupsAfter(const SumJob<T>& job, int64_t group, int64_t grou
   return in - group;
 }
 
-// numbers[0] + numbers[stride] + ... below `end`, left to right, added to `sum`.
+// sum + values[0] + values[stride] + ..., `count` values, left to right.
 template <class A>
-__device__ A AddEvery(const A* numbers, int64_t count, int64_t stride, A sum) {
+__device__ A AddEvery(const A* values, int64_t count, int64_t stride, A sum) {
   for (int64_t i = 0; i < count; i += kBatch) {
     A x[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      if (i + b < count) x[b] = numbers[(i + b) * stride];
+      if (i + b < count) x[b] = values[(i + b) * stride];
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -51,7 +51,7 @@ __device__ A AddEvery(const A* numbers, int64_t count, int64_t stride, A sum) {
 
 // A block of kParts warps looks at as many groups and at kCombineColumns columns, those of strip blockIdx.y +
 // first_strip. A row that goes on in c groups is the tail of the first of them, plus part 0, plus part 1, ...; part k
-// is the sum of the carries k, k + kParts, ..., left to right. With few carries every part is one number, and the warp
+// is the sum of the carries k, k + kParts, ..., left to right. With few carries every part is one value, and the warp
 // adds them by itself; otherwise each warp sums a part. There is at most one such row in a block, for it goes on to the
 // next.
 template <class T, bool kUpdate>
@@ -64,7 +64,7 @@ __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t
   const bool has_column = column < job.width;
   const auto finish_row = [&](int64_t group, A sum) {
     const A sums[1] = {sum};
-    job.sink.template Take<1, kUpdate>(job.rows_before[group + 1] - 1,
+    job.sink.template Take<1, kUpdate>(job.unique_before[group + 1] - 1,
                                        job.contributions[(group + 1) * kContributionsPerGroup - 1].row, column,
                                        job.width, sums);
   };

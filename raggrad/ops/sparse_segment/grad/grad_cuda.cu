@@ -52,7 +52,7 @@ Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const R
                          .width = p.width,
                          .contributions = plan.contributions.data(),
                          .n = p.ids.n(),
-                         .rows_before = plan.rows_before,
+                         .unique_before = plan.unique_before,
                          .counts = p.combiner == SegmentCombiner::kSum ? nullptr : plan.counts,
                          .combiner = p.combiner,
                          .carries = nullptr,
@@ -63,11 +63,11 @@ Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const R
 
 Shape RowsShape(const GradProblem& p, int64_t rows) noexcept { return Shape::WithDim0(rows, p.grad.shape.tail()); }
 
-// Tensors for rows one after the other, and for the table rows they belong to.
-Result<SparseSegmentGradV2Output> AllocateRows(const Call& call, const GradProblem& p, int64_t rows) noexcept {
-  Result<Tensor> output = AllocateOutput(call, 0, p.grad.dtype, RowsShape(p, rows));
+// Tensors for unique rows, one after the other, and for the table rows they belong to.
+Result<SparseSegmentGradV2Output> AllocateRows(const Call& call, const GradProblem& p, int64_t num_unique) noexcept {
+  Result<Tensor> output = AllocateOutput(call, 0, p.grad.dtype, RowsShape(p, num_unique));
   if (!output.ok()) return output.status();
-  Result<Tensor> unique_rows = AllocateOutput(call, 1, p.index_dtype, Shape{rows});
+  Result<Tensor> unique_rows = AllocateOutput(call, 1, p.index_dtype, Shape{num_unique});
   if (!unique_rows.ok()) return unique_rows.status();
   return SparseSegmentGradV2Output{*std::move(output), *std::move(unique_rows)};
 }
@@ -84,12 +84,12 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
 
 // Fills the output behind its last row: a thread for each value, and one for each unique row.
 template <class T>
-__global__ void PadKernel(const Report* report, T* output, int64_t width, int64_t max_rows, void* unique_rows,
+__global__ void PadKernel(const Report* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
                           bool unique_is_wide, int64_t table_rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t num_unique = static_cast<int64_t>(report->num_unique);
-  if (i >= num_unique * width && i < max_rows * width) output[i] = T{};
-  if (i < num_unique || i >= max_rows) return;
+  if (i >= num_unique * width && i < max_unique * width) output[i] = T{};
+  if (i < num_unique || i >= max_unique) return;
   if (unique_is_wide) {
     static_cast<int64_t*>(unique_rows)[i] = table_rows;
   } else {
@@ -132,19 +132,19 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
                                          *std::move(report)};
 }
 
-// Rows that an output could have.
-int64_t MostRows(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.ids.table_rows); }
+// The most unique rows that there can be.
+int64_t MaxUnique(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.ids.table_rows); }
 
 // Whether an output may get memory for all of them: then the sums need not wait until their number is known. The output
 // keeps that memory, so only if it is little.
 bool HasRoomForAll(const Call& call, const GradProblem& p) noexcept {
-  const int64_t most_values = cuda::kTuning.grad_max_bytes_before_count / static_cast<int64_t>(DTypeSize(p.grad.dtype));
-  return call.own_pool && p.plan == nullptr && MostRows(p) <= most_values / std::max<int64_t>(p.width, 1);
+  const int64_t max_values = cuda::kTuning.grad_max_bytes_before_count / static_cast<int64_t>(DTypeSize(p.grad.dtype));
+  return call.own_pool && p.plan == nullptr && MaxUnique(p) <= max_values / std::max<int64_t>(p.width, 1);
 }
 
-// The first rows of a tensor, in its memory.
-Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t rows) noexcept {
-  Shape shape = Shape::WithDim0(rows, tensor.shape().tail());
+// The first num_unique rows of a tensor, in its memory.
+Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t num_unique) noexcept {
+  Shape shape = Shape::WithDim0(num_unique, tensor.shape().tail());
   if (!shape.valid()) return Status(Code::kResourceExhausted, "no memory for a shape");
   const DType dtype = tensor.dtype();
   const size_t bytes = tensor.bytes();
@@ -158,7 +158,7 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   const UncapturedCall& call = *uncaptured;
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
-  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MostRows(p));
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MaxUnique(p));
   if (!rows.ok()) return rows.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const Status queued = QueueGradV2(call, p, sink, *report);

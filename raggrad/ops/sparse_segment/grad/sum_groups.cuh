@@ -31,8 +31,8 @@ struct SumJob {
   int64_t width;
   const Contribution* contributions;  // [n]
   int64_t n;
-  const uint32_t* rows_before;  // [groups + 1]
-  const uint32_t* counts;       // ids per segment; null: contributions are not scaled
+  const uint32_t* unique_before;  // [groups + 1]
+  const uint32_t* counts;         // ids per segment; null: contributions are not scaled
   SegmentCombiner combiner;
   SumType<T>* carries;  // [groups, width]: what a group has of a row that began before it
   SumType<T>* tails;    // [groups, width]: what it has of a row that began in it and does not end there
@@ -62,7 +62,7 @@ struct Group {
   // Bit i of tile t: a row begins at contribution i, or there is none, which ends rows as well. Of the next group, bit
   // 0.
   uint32_t begins[kTiles + 1];
-  uint32_t rows_before[kTiles];  // how many begin in the tiles before; only for tiles that have contributions
+  uint32_t unique_before[kTiles];  // how many begin in the tiles before; only for tiles that have contributions
 
   // Whether the row at the end of the tile has contributions in the next one.
   __device__ bool GoesOn(int tile) const { return (begins[tile + 1] & 1) == 0; }
@@ -74,7 +74,7 @@ __device__ void ForEachInGroup(const F& f) {
   for (int k = static_cast<int>(threadIdx.x); k < kContributionsPerGroup; k += static_cast<int>(blockDim.x)) f(k);
 }
 
-// All but the scales and rows_before.
+// All but the scales and unique_before.
 template <class T>
 __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
@@ -103,9 +103,9 @@ __device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>
     if (first + k < job.n) group.scales[k / kTile][k % kTile] = job.Scale(group.segments[k / kTile][k % kTile]);
   });
   if (threadIdx.x < kTiles) {
-    uint32_t rows_before = 0;
-    for (uint32_t t = 0; t < threadIdx.x; ++t) rows_before += static_cast<uint32_t>(__popc(group.begins[t]));
-    group.rows_before[threadIdx.x] = rows_before;
+    uint32_t unique_before = 0;
+    for (uint32_t t = 0; t < threadIdx.x; ++t) unique_before += static_cast<uint32_t>(__popc(group.begins[t]));
+    group.unique_before[threadIdx.x] = unique_before;
   }
   __syncthreads();
 }
@@ -117,8 +117,8 @@ __device__ void WriteUniqueRows(const SumJob<T>& job, int64_t first, const Group
     const uint32_t begins = group.begins[k / kTile];
     const uint32_t bit = 1U << (k % kTile);
     if (first + k >= job.n || (begins & bit) == 0) return;
-    const uint32_t earlier = group.rows_before[k / kTile] + static_cast<uint32_t>(__popc(begins & (bit - 1)));
-    job.sink.WriteUniqueRow(job.rows_before[first / kContributionsPerGroup] + earlier, group.rows[k]);
+    const uint32_t earlier = group.unique_before[k / kTile] + static_cast<uint32_t>(__popc(begins & (bit - 1)));
+    job.sink.WriteUniqueRow(job.unique_before[first / kContributionsPerGroup] + earlier, group.rows[k]);
   });
 }
 
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
 
   const uint32_t begins = group.begins[tile];
   const bool goes_on = count == kTile && group.GoesOn(tile);
-  uint32_t next_row = count > 0 ? job.rows_before[blockIdx.x] + group.rows_before[tile] : 0;
+  uint32_t next_row = count > 0 ? job.unique_before[blockIdx.x] + group.unique_before[tile] : 0;
   bool began = false;  // the row that is being summed began in this tile
   A sums[kColumns] = {};
 

@@ -18,11 +18,11 @@ struct alignas(8) Contribution {
 };
 
 struct Plan {
-  Scratch<Contribution> contributions;    // [n]: ascending rows; equal ones are in the order of the input
-  Scratch<uint32_t> memory;               // of the next two
-  const uint32_t* rows_before = nullptr;  // [groups + 1]: how many rows begin before each group
-  const uint32_t* counts = nullptr;       // ids per segment; null if it was not asked for
-  int64_t num_unique = 0;                 // once it has been read back
+  Scratch<Contribution> contributions;      // [n]: ascending rows; equal ones are in the order of the input
+  Scratch<uint32_t> memory;                 // of the next two
+  const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group
+  const uint32_t* counts = nullptr;         // ids per segment; null if it was not asked for
+  int64_t num_unique = 0;                   // once it has been read back
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda

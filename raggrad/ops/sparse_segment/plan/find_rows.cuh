@@ -57,12 +57,12 @@ struct RowsJob {
   const Contribution* sorted;
   int64_t n;
   int64_t groups;
-  uint32_t* rows_before;  // [groups + 1]
+  uint32_t* unique_before;  // [groups + 1]
   Notes* notes;
 };
 
 // Counts of rows become counts of rows before, by one block; their sum.
-__device__ inline uint32_t SumBefore(uint32_t* rows, int64_t groups) {
+__device__ inline uint32_t SumBefore(uint32_t* in_groups, int64_t groups) {
   constexpr int kPerThread = kTuning.find_counts_per_thread;
   using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
   __shared__ typename Scan::TempStorage storage;
@@ -71,11 +71,11 @@ __device__ inline uint32_t SumBefore(uint32_t* rows, int64_t groups) {
     const int64_t first = begin + threadIdx.x * kPerThread;
     uint32_t counts[kPerThread];
 #pragma unroll
-    for (int k = 0; k < kPerThread; ++k) counts[k] = first + k < groups ? __ldcg(rows + first + k) : 0;
+    for (int k = 0; k < kPerThread; ++k) counts[k] = first + k < groups ? __ldcg(in_groups + first + k) : 0;
     uint32_t total = 0;
     Scan(storage).ExclusiveSum(counts, counts, total);
     for (int k = 0; k < kPerThread; ++k) {
-      if (first + k < groups) rows[first + k] = before + counts[k];
+      if (first + k < groups) in_groups[first + k] = before + counts[k];
     }
     before += total;
     __syncthreads();  // the storage is used again
@@ -123,13 +123,13 @@ static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const Rows
   }
   __syncthreads();
   if (thread < kGroupsPerBlock && first_group + thread < job.groups) {
-    __stcg(job.rows_before + first_group + thread, counts[thread]);
+    __stcg(job.unique_before + first_group + thread, counts[thread]);
   }
   if (!IsLastBlock(&job.notes->blocks_counted)) return;
-  const uint32_t total = SumBefore(job.rows_before, job.groups);
+  const uint32_t num_unique = SumBefore(job.unique_before, job.groups);
   if (thread != 0) return;
-  job.rows_before[job.groups] = total;
-  report.Write(total, first_fault, descending);
+  job.unique_before[job.groups] = num_unique;
+  report.Write(num_unique, first_fault, descending);
 }
 
 inline Status QueueFindRows(const Call& call, const RowsJob& job, const ReportJob& report) noexcept {

@@ -175,8 +175,8 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   uint32_t* const tile_states = plan.memory.data();
   auto* const notes = reinterpret_cast<Notes*>(tile_states + states);
   uint32_t* const segment_counts = tile_states + states + kNotes;
-  uint32_t* const rows_before = tile_states + zeros;
-  plan.rows_before = rows_before;
+  uint32_t* const unique_before = tile_states + zeros;
+  plan.unique_before = unique_before;
   if (count_segments) plan.counts = segment_counts;
   if (Status s = call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord)); !s.ok()) return s;
 
@@ -204,7 +204,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
                             ? QueueSort<kManyRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other)
                             : QueueSort<kFewRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other);
   if (!queued.ok()) return queued;
-  if (Status s = QueueFindRows(call, {sorted, ids.n(), groups, rows_before, notes}, ReportJob(ids, to)); !s.ok())
+  if (Status s = QueueFindRows(call, {sorted, ids.n(), groups, unique_before, notes}, ReportJob(ids, to)); !s.ok())
     return s;
   return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
 }
