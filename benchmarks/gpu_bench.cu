@@ -1,5 +1,5 @@
-// The workloads on this machine's GPU, through the public interface with operands in device memory: what a caller waits
-// for, output allocation and the one read of a count included.
+// Times the workloads of docs/gpu.md on this machine's GPU, through the public interface with operands in device
+// memory. Times are those that a caller waits: with the allocation of outputs and the read of their size.
 #include <cuda_runtime.h>
 
 #include <bit>
@@ -33,7 +33,7 @@ T Get(Result<T> result) {
   return *std::move(result);
 }
 
-// Times what is put on one stream.
+// Times calls on one stream.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -45,7 +45,7 @@ class Stopwatch {
   }
   const Context& ctx() const { return ctx_; }
 
-  // So that no call has to ask the system for memory, which a program that runs for a while does not do either.
+  // Reserves memory, so that no call has to ask the driver for it: a program that has run for a while does not either.
   void FillPool() const {
     constexpr size_t kBytes = size_t{4} << 30;
     Allocator& pool = *Get(CudaPool(stream_));
@@ -54,7 +54,7 @@ class Stopwatch {
     pool.Deallocate(memory, kBytes);
   }
 
-  // Milliseconds, the median. Results are dropped outside of the time.
+  // The median in milliseconds. Results are freed outside of the measured time.
   template <class F>
   double Time(const F& call) const {
     std::vector<float> times;
@@ -77,7 +77,7 @@ class Stopwatch {
 
 struct Measured {
   double ms;
-  int64_t bytes;  // that a call cannot avoid: each input read once, each output written once
+  int64_t bytes;  // the least traffic: each input read once, each output written once
 };
 
 class OnDevice {
@@ -89,7 +89,7 @@ class OnDevice {
   Tensor tensor_;
 };
 
-// One word of n bits for another, each for one.
+// A permutation of the words of `bits` bits.
 uint64_t Scramble(uint64_t word, int bits) {
   const uint64_t mask = (uint64_t{1} << bits) - 1;
   for (const uint64_t factor : {0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb}) {
@@ -101,7 +101,7 @@ uint64_t Scramble(uint64_t word, int bits) {
 
 enum class Law { kUniform, kZipf };
 struct Sizes {
-  int64_t segments, ids_per_segment, width, rows;
+  int64_t segments, ids_per_segment, width, table_rows;
   Law law;
   bool with_plan = false;
 };
@@ -111,7 +111,7 @@ Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   Generator random(1);
   const int64_t n = sizes.segments * sizes.ids_per_segment;
   const std::vector<I> ids =
-      sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.rows) : random.UniformIds<I>(n, sizes.rows);
+      sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.table_rows) : random.UniformIds<I>(n, sizes.table_rows);
   std::vector<I> segments(ids.size());
   for (size_t i = 0; i < segments.size(); ++i) {
     segments[i] = static_cast<I>(static_cast<int64_t>(i) / sizes.ids_per_segment);
@@ -119,27 +119,27 @@ Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   const OnDevice indices(VectorView(ids), watch.ctx()), segment_ids(VectorView(segments), watch.ctx());
   const std::vector<T> values = random.Values<T>(sizes.segments * sizes.width);
   const OnDevice grad(TensorView::Of(values.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
-  const auto rows = static_cast<int32_t>(sizes.rows);
+  const auto table_rows = static_cast<int32_t>(sizes.table_rows);
 
-  std::vector<bool> used(static_cast<size_t>(sizes.rows));
+  std::vector<bool> used(static_cast<size_t>(sizes.table_rows));
   for (const I id : ids) used[static_cast<size_t>(id)] = true;
-  const int64_t unique = std::ranges::count(used, true);
+  const int64_t num_unique = std::ranges::count(used, true);
   constexpr auto kValue = static_cast<int64_t>(sizeof(T)), kId = static_cast<int64_t>(sizeof(I));
-  const int64_t bytes = (sizes.segments + unique) * sizes.width * kValue + (2 * n + unique) * kId;
+  const int64_t bytes = (sizes.segments + num_unique) * sizes.width * kValue + (2 * n + num_unique) * kId;
   if (sizes.with_plan) {
     const SegmentPlan plan = Get(SegmentPlan::Make(
-        indices, segment_ids, {.table_rows = sizes.rows, .num_segments = sizes.segments}, watch.ctx()));
+        indices, segment_ids, {.table_rows = sizes.table_rows, .num_segments = sizes.segments}, watch.ctx()));
     return {
         watch.Time([&](const Context& ctx) { return SparseSegmentGradV2(SegmentCombiner::kMean, grad, plan, ctx); }),
         bytes};
   }
   return {watch.Time([&](const Context& ctx) {
-            return SparseSegmentMeanGradV2(grad, indices, segment_ids, TensorView::Scalar(rows), ctx);
+            return SparseSegmentMeanGradV2(grad, indices, segment_ids, TensorView::Scalar(table_rows), ctx);
           }),
           bytes};
 }
 
-// Of every five places one, at random, is not named.
+// The map names four of every five places; the fifth is chosen at random.
 Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled) {
   Generator random(1);
   const int64_t n = n_full / 5 * 4;
@@ -160,7 +160,7 @@ Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled) {
           n_full * 4 + n * (8 + 4)};
 }
 
-// Entries at random distances, in lexicographic order; the window has half of both dimensions.
+// Entries at random distances, in lexicographic order; the slice has half of each dimension.
 Measured Slice(const Stopwatch& watch, int64_t n) {
   constexpr int64_t kMeanDistance = 100, kColumns = 1000;
   Generator random(1);
@@ -206,7 +206,7 @@ Measured RaggedPieces(const Stopwatch& watch, int64_t pieces) {
           2 * rows * kColumns * 4};
 }
 
-// What the memory does: one gigabyte, read and written.
+// The speed of memory: a copy of one GiB.
 Measured Copy(const Stopwatch& watch) {
   constexpr size_t kBytes = size_t{1} << 30;
   void *from = nullptr, *to = nullptr;
@@ -223,7 +223,7 @@ Measured Copy(const Stopwatch& watch) {
 
 struct Workload {
   std::string name;
-  double target, peer;  // milliseconds on an H200; 0: none
+  double target, peer;  // milliseconds on an H200; 0 if there is none
   std::string_view peer_name;
   std::function<Measured(const Stopwatch&)> measure;
 };
@@ -292,8 +292,8 @@ void RunAll(std::string_view filter) {
 }
 
 constexpr char kHelp[] =
-    "gpu_bench [--filter TEXT]   times the workloads whose names have TEXT in them on the current GPU.\n"
-    "Targets, and what others reach, are for an H200. GB/s: each input read once, each output written once.\n";
+    "gpu_bench [--filter TEXT]   times the workloads whose names contain TEXT on the current GPU.\n"
+    "Targets and peers' times are for an H200. GB/s counts each input read once and each output written once.\n";
 
 }  // namespace
 }  // namespace raggrad::bench

@@ -1,5 +1,5 @@
 // Arithmetic with the CPU's bits. The library is compiled with -fmad=false, -ftz=true and IEEE division and square
-// root, so that float does by itself what the CPU kernels do; double has no flushing on a GPU and gets it here.
+// root, which is enough for float. GPUs cannot flush subnormal doubles, so Flush() does it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -34,7 +34,7 @@ __device__ inline T Narrow(SumType<T> x) {
   }
 }
 
-// A subnormal double becomes a zero of its sign.
+// Turns a subnormal double into a zero of the same sign.
 template <class A>
 __device__ inline A Flush(A x) {
   if constexpr (std::is_same_v<A, double>) {

@@ -1,9 +1,10 @@
-// The result is cut into 16 KiB per block, whatever the pieces are, so that one huge piece and a million tiny ones are
-// copied at the same speed. A block finds the pieces it needs; each of its threads then copies 16 bytes at a time, four
-// times, and, where pieces meet, single bytes.
+// Each block of threads writes 16 KiB of the result, so that one huge piece and a million tiny ones are copied at the
+// same speed. A block finds the pieces that it needs. Each of its threads copies four units of 16 bytes, and single
+// bytes where pieces meet within a unit.
 //
-// Describing the pieces takes the host longer than copying them takes the GPU. So it is shared by threads, each of
-// which describes runs of pieces without knowing where they begin in the result, right where the GPU will read them.
+// The host needs longer to describe the pieces than the GPU needs to copy them, so host threads share that work. Each
+// describes runs of pieces, directly in the pinned memory that the GPU reads. Where a run begins in the result is not
+// known until all are described, so positions are relative to the run.
 #include <algorithm>
 #include <utility>
 
@@ -23,10 +24,10 @@ constexpr int64_t kBlockBytes = kThreads * kUnitsPerThread * kUnit;
 constexpr int64_t kRun = kTuning.describe_pieces_per_run;
 constexpr int64_t kRunsOfOneThread = kTuning.describe_max_serial_runs;
 
-// What the host tells of pieces, in pinned memory.
+// The host's description of the pieces, in pinned memory.
 struct Staged {
-  Piece* pieces;        // as if each run began at 0
-  int64_t* run_begins;  // where it does
+  Piece* pieces;        // `begin` is relative to the piece's run
+  int64_t* run_begins;  // where each run begins in the result
 
   static constexpr int64_t Runs(int64_t count) { return (count + kRun - 1) / kRun; }
   static constexpr int64_t Bytes(int64_t count) {
@@ -34,7 +35,7 @@ struct Staged {
   }
 };
 
-// In device memory, one more than there are pieces: `end` is where the last one ends.
+// Copies the description to device memory and makes positions absolute. One more entry says where the last piece ends.
 __global__ void ReceiveKernel(Staged staged, int64_t count, int64_t end, Piece* list) {
   LetNextKernelStart();
   const int64_t i = GlobalThread();
@@ -47,16 +48,16 @@ __global__ void ReceiveKernel(Staged staged, int64_t count, int64_t end, Piece* 
   list[i] = piece;
 }
 
-// Where all pieces are; one more than there are pieces tells the end.
+// A description in device or shared memory.
 struct Pieces {
-  const Piece* list;
+  const Piece* list;  // [count + 1]: the last says where the piece before it ends
   int64_t count;
   int64_t value_bytes;
 
   __device__ int64_t begin(int64_t i) const { return list[i].begin * value_bytes; }
 };
 
-// The last piece that begins at byte `at` or before, for at < begin(count): a warp looks at 32 of them at a time.
+// The last piece that begins at or before byte `at`, with at < begin(count). A warp tests 32 pieces at a time.
 __device__ int64_t FindTogether(const Pieces& pieces, int64_t at) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   int64_t low = 0, high = pieces.count;  // begin(low) <= at < begin(high)
@@ -64,13 +65,13 @@ __device__ int64_t FindTogether(const Pieces& pieces, int64_t at) {
     const int64_t step = (high - low + 31) / 32;
     const int64_t candidate = low + lane * step;
     const unsigned before = __ballot_sync(~0U, candidate < high && pieces.begin(candidate) <= at);
-    low += (31 - __clz(static_cast<int>(before))) * step;  // lane 0 is always among them
+    low += (31 - __clz(static_cast<int>(before))) * step;  // the bit of lane 0 is always set
     high = min(high, low + step);
   }
   return low;
 }
 
-// The same by one thread.
+// The same, by one thread.
 __device__ int64_t Find(const Pieces& pieces, int64_t at) {
   int64_t low = 0, high = pieces.count - 1;
   while (high > low) {
@@ -84,7 +85,7 @@ __device__ int64_t Find(const Pieces& pieces, int64_t at) {
   return low;
 }
 
-// 16 bytes from anywhere, by the widest loads that the address allows.
+// Loads 16 bytes as Parts, to which the address is aligned.
 template <class Part>
 __device__ uint4 LoadParts(const char* from) {
   union {
@@ -96,6 +97,7 @@ __device__ uint4 LoadParts(const char* from) {
   }
   return unit;
 }
+// Loads 16 bytes from any address, by the widest loads that it allows.
 __device__ uint4 LoadUnit(const char* from) {
   const auto address = reinterpret_cast<uintptr_t>(from);
   if (address % 16 == 0) return LoadParts<uint4>(from);
@@ -105,7 +107,7 @@ __device__ uint4 LoadUnit(const char* from) {
   return LoadParts<uint8_t>(from);
 }
 
-// Bytes [at, stop) of the result, one by one.
+// Copies bytes [at, stop) of the result one by one.
 __device__ void CopyBytes(const Pieces& pieces, int64_t at, int64_t stop, char* to) {
   for (int64_t i = Find(pieces, at); at < stop; ++at) {
     while (at >= pieces.begin(i + 1)) ++i;
@@ -114,7 +116,7 @@ __device__ void CopyBytes(const Pieces& pieces, int64_t at, int64_t stop, char* 
   }
 }
 
-// The pieces that have the bytes [begin, end), brought into shared memory if they are few.
+// The pieces that contain bytes [begin, end) of the result, copied to shared memory if they are few.
 __device__ Pieces BringNear(Pieces pieces, int64_t begin, int64_t end) {
   __shared__ int64_t first_and_last[2];
   __shared__ Piece near[kThreads];
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) JoinKernel(Pieces all, int64_t total
 
   const auto begin_of = [&](int j) { return block_begin + (j * kThreads + static_cast<int>(threadIdx.x)) * kUnit; };
   uint4 units[kUnitsPerThread];
-  unsigned whole = 0;  // the j-th bit: one piece has all of the unit
+  unsigned whole = 0;  // bit j is set if unit j lies in one piece
 #pragma unroll
   for (int j = 0; j < kUnitsPerThread; ++j) {
     const int64_t at = begin_of(j);
@@ -165,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) JoinKernel(Pieces all, int64_t total
 
 Status DoNotFill() noexcept { return Status(Code::kInternal, "pieces do not fill their tensor"); }
 
-// Has `count` pieces described, which must have `values` values in all.
+// Has the executor describe `count` pieces. Together they must have `values` values.
 Status Describe(int64_t count, PieceWriter write, Executor& executor, int64_t values, const Staged& staged) noexcept {
   const int64_t runs = Staged::Runs(count);
   const auto describe = [&](int64_t run) {
@@ -212,7 +214,7 @@ Result<Tensor> JoinMany(const UncapturedCall& call, int64_t count, PieceWriter w
   return joined;
 }
 
-// Needs no description.
+// A single piece is a plain copy.
 Result<Tensor> CopyOne(const Call& call, const void* from, const Output& output) noexcept {
   Result<Tensor> copy = AllocateOutput(call, output.index, output.dtype, output.shape);
   if (!copy.ok() || copy->bytes() == 0) return copy;

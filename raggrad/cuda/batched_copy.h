@@ -1,4 +1,4 @@
-// One tensor from many pieces of device memory, by one kernel however many they are. Internal to the library.
+// Joins pieces of device memory into one tensor, with one kernel for any number of pieces. Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace raggrad::cuda {
 
-// A reference to a callable that describes pieces: write(begin, end, pieces) puts those from `begin` to `end` into
-// `pieces`, as if the first of them began at 0, and returns where the last ends; -1 if they cannot be described. It is
-// called from several threads. The callable must outlive the reference.
+// A reference to a callable that describes pieces. write(begin, end, pieces) describes pieces [begin, end), with
+// positions relative to the first of them, and returns the end of the last; -1 if they cannot be described. Several
+// threads call it at once. The callable must outlive the reference.
 class PieceWriter {
  public:
   template <class F>
@@ -34,14 +34,14 @@ class PieceWriter {
 struct BatchedCopy {
   static constexpr char kSymbol[] = "raggrad_cuda_batched_copy";
 
-  // Output `index` of an operator: `count` pieces, one behind the other, fill a tensor of `shape`. All have been
-  // described when this returns, by tasks of `executor` if they are many, but need not have been copied. INTERNAL if
-  // they cannot be described or do not fill the tensor. Not for strings.
+  // Allocates output `index` of an operator and fills it with `count` pieces, one after the other. Tasks of `executor`
+  // describe the pieces if there are many. All are described when this returns, but the copy may still be queued.
+  // INTERNAL if they cannot be described or do not fill the tensor. Not for strings.
   Result<Tensor> (*join)(int64_t count, PieceWriter write, Executor& executor, int index, DType dtype,
                          const Shape& shape, const Context& ctx) noexcept;
 };
 
-// The same for pieces that are described already.
+// The same for pieces that are already described.
 inline Result<Tensor> JoinListed(const BatchedCopy& kernels, std::span<const Piece> list, int index, DType dtype,
                                  const Shape& shape, const Context& ctx) noexcept {
   const auto count = std::ssize(list);

@@ -16,7 +16,8 @@
 namespace raggrad::cuda {
 namespace {
 
-// One for every copy of raggrad in the process that uses this library.
+// The default allocators of all copies of raggrad in the process that use this library. A context that has one of them
+// gets memory from the pool of its stream instead.
 class Heaps {
  public:
   void Add(const Allocator& heap) {
@@ -128,7 +129,7 @@ Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcep
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaSuccess) break;
     if (error != cudaErrorNotReady) return ToStatus(error, "a kernel failed");
-    cudaGetLastError();  // or the next launch would report it
+    cudaGetLastError();  // clears it, or the next launch would report it
   }
   if (Status s = AwaitAll("a kernel failed"); !s.ok()) return s;
   return is_there() ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");

@@ -1,4 +1,4 @@
-// What every kernel launch needs: the stream, device memory, errors. For the host side of .cu files.
+// One call of an operator on a GPU: its stream, device memory, launches and errors. For the host side of .cu files.
 //
 //   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
 //   auto keys = Scratch<uint32_t>::Make(call->ctx, n);                       // device memory
@@ -33,10 +33,10 @@ struct Call {
   Context ctx;  // its allocator gives device memory
   cudaStream_t stream;
   StreamId stream_id;
-  bool starts_early;  // a kernel can be started before the one before it has ended
-  bool own_pool;      // the allocator is the default: it does not mind what becomes of its memory
+  bool starts_early;  // a kernel may start before the kernel before it has ended
+  bool own_pool;      // the allocator is the library's pool: an output may keep more memory than it needs
 
-  // INVALID_ARGUMENT if the stream is of another device than the current one.
+  // INVALID_ARGUMENT if the stream belongs to another device than the current one.
   static Result<Call> Begin(const Context& ctx) noexcept;
 
   template <class... Parameters, class... Arguments>
@@ -45,12 +45,12 @@ struct Call {
     return ToStatus(cudaGetLastError(), "a kernel could not be started");
   }
 
-  // The same with `shared` bytes of DynamicShared(), for a kernel that may be started before the one before it has
-  // ended, and waits for that by itself (AwaitKernelBefore). Saves 1 to 3 microseconds.
+  // The same with `shared` bytes of DynamicShared(), for a kernel that calls AwaitKernelBefore(): it may start while
+  // the kernel before it is still running. Saves 1 to 3 microseconds.
   template <class... Parameters, class... Arguments>
   Status LaunchEarly(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
                      Arguments&&... arguments) const noexcept {
-    constexpr size_t kSharedWithoutAsking = 48 << 10;
+    constexpr size_t kSharedWithoutAsking = 48 << 10;  // CUDA's limit
     if (shared > kSharedWithoutAsking) {
       const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
@@ -75,7 +75,7 @@ struct Call {
     return ToStatus(cudaMemsetAsync(data, byte, bytes, stream), "memory could not be set");
   }
 
-  // Runs one of CUB's algorithms, which says how much working memory it needs when it is called without:
+  // Runs one of CUB's algorithms. Called without memory, it says how many bytes it needs:
   //   call.RunCub([&](void* memory, size_t& bytes) { return cub::DeviceScan::ExclusiveSum(memory, bytes, ...); });
   template <class F>
   Status RunCub(const F& algorithm) const noexcept {
@@ -87,25 +87,26 @@ struct Call {
   }
 };
 
-// A call that waits for its stream or has it read what this call wrote to host memory, which a graph would read again
-// and again. An operator that needs one asks for it before it queues anything: what is being captured then stays whole.
+// A call that a CUDA graph cannot hold: it waits for its stream, or writes to host memory that the stream reads later,
+// which a replayed graph would find changed. Operators begin one before they queue anything, so that a refused call
+// leaves the capture intact.
 struct UncapturedCall : Call {
   // INVALID_ARGUMENT if the stream is being captured.
   static Result<UncapturedCall> Begin(const Context& ctx) noexcept;
   static Result<UncapturedCall> From(const Call& call) noexcept;
 
-  // Copies words to the host and waits for the stream. At most kWords of pinned_words.cuh.
+  // Copies up to kWords words (pinned_words.cuh) to the host and waits for the stream.
   Status ReadBack(const uint64_t* device, std::span<uint64_t> host) const noexcept;
 
-  // Waits until a kernel of the stream has written `token` to `word` in pinned memory. Faster than waiting for the
-  // stream; what the kernel wrote before can be read then.
+  // Waits until a kernel of the stream has written `token` to `word` in pinned memory. All that the kernel wrote before
+  // it can then be read. Faster than waiting for the stream.
   Status Await(const uint64_t& word, uint64_t token) const noexcept;
 
-  // Waits for all that has been queued. `what` has gone wrong if a kernel has failed.
+  // Waits for all queued work. `what` begins the error message if a kernel has failed.
   Status AwaitAll(const char* what) const noexcept { return ToStatus(cudaStreamSynchronize(stream), what); }
 };
 
-// As raggrad::AllocateOutput, in device memory.
+// raggrad::AllocateOutput in device memory.
 Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept;
 
 }  // namespace raggrad::cuda

@@ -1,11 +1,11 @@
-// The current device of the calling thread. Internal to the CUDA library.
+// Guard of the current device. Internal to the CUDA library.
 #pragma once
 
 #include "raggrad/cuda/errors.cuh"
 
 namespace raggrad::cuda {
 
-// Makes a device the current one as long as it lives.
+// Makes a device the current one of the calling thread, until the guard is destroyed.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) noexcept {

@@ -1,4 +1,4 @@
-// What kernels of several families share.
+// Device code that kernels of several families share.
 #pragma once
 
 #include <cstddef>
@@ -15,33 +15,32 @@ inline constexpr uint32_t kAllLanes = 0xffffffff;
 
 __device__ inline unsigned Lane() { return threadIdx.x % kWarp; }
 
-// The number of this thread among all of a grid of one dimension.
+// The position of this thread in a one-dimensional grid.
 __device__ inline int64_t GlobalThread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-// The shared memory that a kernel was launched with.
+// The dynamic shared memory that the kernel was launched with.
 template <class T>
 __device__ T* DynamicShared() {
   extern __shared__ unsigned long long shared_memory[];
   return reinterpret_cast<T*>(shared_memory);
 }
 
-// For kernels that are started early (Call::LaunchEarly), which only Hopper and later can do, and only with code that
-// was compiled for them (early_start.cuh). The one before says from when on the next may be started, as soon as all its
-// blocks have said so; the next waits for its end before it touches what it writes.
-inline constexpr int kFirstEarlyArchitecture = 900;  // as __CUDA_ARCH__, which the preprocessor has to compare
+// Early starts (Call::LaunchEarly) need Hopper or later, and code that was compiled for it (early_start.cuh).
+inline constexpr int kFirstEarlyArchitecture = 900;  // as __CUDA_ARCH__; the preprocessor needs the literal below
+// Lets the next kernel start, once all blocks of this one have called it.
 __device__ inline void LetNextKernelStart() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
+// Waits for the end of the kernel before. Needed before an early kernel touches memory that the other writes.
 __device__ inline void AwaitKernelBefore() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-// As the CPU's kernels, those that only move elements know nothing of them but their size. 16 bytes need not be
-// aligned to more than 8.
+// Kernels that only move elements are compiled per element size, as on the CPU. 16 bytes need only alignment to 8.
 struct TwoWords {
   uint64_t words[2];
 };
@@ -58,7 +57,7 @@ __device__ inline void AtomicMin(uint64_t* word, uint64_t value) {
   atomicMin(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
 }
 
-// The answer of an operator that has kernels for numbers only.
+// The error of an operator whose kernels do not take strings.
 inline Status NoStrings(std::string_view op, std::string_view argument) noexcept {
   return MakeError(Code::kUnimplemented, op, ": there are no kernels for strings on this device [", argument,
                    ": expected numbers, got string]");

@@ -35,10 +35,10 @@ Result<DeviceMemory> DeviceMemory::Make(int device, Pooled pooled) noexcept {
   cudaMemPool_t pool = nullptr;
   if (Status s = ToStatus(cudaMemPoolCreate(&pool, &properties), "no memory pool"); !s.ok()) return s;
   DeviceMemory memory(device, pool);
-  uint64_t all = UINT64_MAX;
+  uint64_t all = UINT64_MAX;  // keep all freed memory
   const cudaError_t kept = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all);
   if (Status s = ToStatus(kept, "no memory pool"); !s.ok()) return s;
-  return Result<DeviceMemory>(std::move(memory));  // nvcc 13.0 would copy
+  return Result<DeviceMemory>(std::move(memory));  // `return memory` would copy with nvcc 13.0
 }
 
 DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept

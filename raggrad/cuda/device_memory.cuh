@@ -1,4 +1,4 @@
-// Device memory of the library's own. Internal to the CUDA library.
+// The library's own pools of device memory. Internal to the CUDA library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,14 +9,14 @@
 
 namespace raggrad::cuda {
 
-// A memory pool of one device, beside the device's default pool, which belongs to the host program. What was freed is
-// kept for the next call: given back to the system at every synchronisation it would cost more than most kernels.
-// Where a device has no pools, memory comes from cudaMalloc, and giving it back waits for the stream.
+// A memory pool of one device. The device's default pool belongs to the host program and is left alone. Freed memory is
+// kept for the next call: returning it to the driver at every synchronisation would cost more than most kernels. On
+// devices without pools, memory comes from cudaMalloc, and Free() waits for the stream.
 class DeviceMemory {
  public:
   enum class Pooled { kIfSupported, kNever };
 
-  // Made when first asked for, never destroyed.
+  // The pool of a device, made at first use and never destroyed.
   static Result<DeviceMemory*> Of(int device) noexcept;
 
   static Result<DeviceMemory> Make(int device, Pooled pooled) noexcept;
@@ -27,7 +27,7 @@ class DeviceMemory {
   int device() const noexcept { return device_; }
   bool pooled() const noexcept { return pool_ != nullptr; }
 
-  // In the order of a stream of the device. Null if there is no memory.
+  // Both work in the order of a stream of the device. Allocate returns null if there is no memory.
   void* Allocate(size_t bytes, cudaStream_t stream) noexcept;
   void Free(void* memory, cudaStream_t stream) noexcept;
 
@@ -35,7 +35,7 @@ class DeviceMemory {
   DeviceMemory(int device, cudaMemPool_t pool) noexcept : device_(device), pool_(pool) {}
 
   int device_;
-  cudaMemPool_t pool_;  // null: the device has none
+  cudaMemPool_t pool_;  // null if the device has none
 };
 
 }  // namespace raggrad::cuda

@@ -11,7 +11,7 @@ namespace {
 // Stands for all kernels: every source of the library is compiled for the same architectures.
 __global__ void AnyKernel() { AwaitKernelBefore(); }
 
-// binaryVersion would be that of the GPU, whatever the code was compiled from; ptxVersion is what __CUDA_ARCH__ was.
+// ptxVersion tells the __CUDA_ARCH__ that the code was compiled with. binaryVersion tells only that of the GPU.
 bool AskKernel() noexcept {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, AnyKernel) != cudaSuccess) {
@@ -25,7 +25,7 @@ bool AskKernel() noexcept {
 
 bool KernelsAwaitTheOneBefore() noexcept {
   enum : signed char { kUnknown, kNo, kYes };
-  static std::array<std::atomic<signed char>, 64> answers = {};  // of devices
+  static std::array<std::atomic<signed char>, 64> answers = {};  // one for each device
   int device = 0;
   Ignore(cudaGetDevice(&device));
   if (device < 0 || device >= static_cast<int>(answers.size())) return AskKernel();

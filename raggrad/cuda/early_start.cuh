@@ -1,12 +1,11 @@
-// Whether kernels can be started early. Internal to the CUDA library.
+// Whether kernels may start early. Internal to the CUDA library.
 #pragma once
 
 namespace raggrad::cuda {
 
-// Whether kernels of this library, as they run on the current device, were compiled with the wait for the kernel before
-// (AwaitKernelBefore in device.cuh): only then may they be started before it has ended. The device's generation does
-// not tell: a GPU that has no code of its own in the library runs what the driver compiles from the PTX of an earlier
-// one.
+// Whether the code that runs on the current device has the wait of AwaitKernelBefore() (device.cuh). Only then may a
+// kernel start before the one before it has ended. The generation of the GPU does not decide it: if the library has no
+// machine code for a GPU, the driver compiles PTX of an earlier architecture, which may lack the wait.
 bool KernelsAwaitTheOneBefore() noexcept;
 
 }  // namespace raggrad::cuda

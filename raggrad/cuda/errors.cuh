@@ -1,4 +1,4 @@
-// How errors of CUDA are passed on. Internal to the CUDA library.
+// Errors of CUDA as Status. Internal to the CUDA library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,17 +9,17 @@
 
 namespace raggrad::cuda {
 
-// RESOURCE_EXHAUSTED for memory, INTERNAL for all else: a fault of a kernel, or of what the caller did before.
+// RESOURCE_EXHAUSTED if memory is short. INTERNAL for everything else, such as a failed kernel, also of the caller's.
 inline Status ToStatus(cudaError_t error, const char* what) noexcept {
   if (error == cudaSuccess) return {};
-  cudaGetLastError();  // an error that is not sticky is reported once
+  cudaGetLastError();  // clears the error, so that the next call does not report it again
   const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
   return MakeError(code, "CUDA: ", std::string_view(what), ": ", std::string_view(cudaGetErrorString(error)));
 }
 
-// For calls whose failure changes nothing, or shows elsewhere.
+// Drops the error of a call whose failure has no effect or is noticed elsewhere.
 inline void Ignore(cudaError_t error) noexcept {
-  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would report it
+  if (error != cudaSuccess) cudaGetLastError();  // clears it, or the next launch would report it
 }
 
 }  // namespace raggrad::cuda

@@ -1,4 +1,4 @@
-// What makes the work of one stream wait for that of another. Internal to the library.
+// Events, which make one stream wait for work of another. Internal to the library.
 #pragma once
 
 #include <utility>
@@ -12,16 +12,21 @@ namespace raggrad::cuda {
 struct Events {
   static constexpr char kSymbol[] = "raggrad_cuda_events";
 
-  Result<StreamId> (*identify)(void* stream) noexcept;  // as the calling thread and its current device mean it
-  Result<bool> (*is_captured)(void* stream) noexcept;   // what is queued on the stream becomes part of a graph
-  Result<void*> (*record)(void* stream) noexcept;       // what is queued on the stream up to now
-  // What the calling thread queues behind all of the stream from now on waits for the event.
+  // The stream that the handle means to the calling thread, on its current device.
+  Result<StreamId> (*identify)(void* stream) noexcept;
+  // Whether the stream is being captured in a CUDA graph.
+  Result<bool> (*is_captured)(void* stream) noexcept;
+  // A new event, which completes when the work that is now on the stream is done.
+  Result<void*> (*record)(void* stream) noexcept;
+  // Makes later work wait for the event: work that the calling thread queues behind the stream (BehindAllOf).
   Status (*wait)(const StreamId& stream, const void* event) noexcept;
-  void (*destroy)(void* event) noexcept;   // waits that have been queued go on
-  int (*set_device)(int device) noexcept;  // makes it the calling thread's current one; which was it before
+  // Waits that are already queued stay valid.
+  void (*destroy)(void* event) noexcept;
+  // Sets the calling thread's current device and returns the one before.
+  int (*set_device)(int device) noexcept;
 };
 
-// Makes the device of a stream the current one as long as it lives.
+// Guard that makes the device of a stream the current one.
 class DeviceOf {
  public:
   DeviceOf(const Events& events, const StreamId& stream) noexcept
@@ -35,7 +40,7 @@ class DeviceOf {
   const int before_;
 };
 
-// An event that is destroyed.
+// RAII owner of a CUDA event.
 class Event {
  public:
   static Result<Event> Record(const Events& events, void* stream) noexcept {
@@ -53,6 +58,7 @@ class Event {
     if (event_ != nullptr) events_->destroy(event_);
   }
 
+  // Makes later work behind the stream wait for the event.
   Status Delay(const StreamId& stream) const noexcept { return events_->wait(stream, event_); }
 
  private:

@@ -1,4 +1,4 @@
-// What libraggrad_cuda.so has beside the operators: its version, its start, device memory. Internal to the library.
+// The interface of libraggrad_cuda.so beside the operators: version, start, device memory. Internal to the library.
 #pragma once
 
 #include <string_view>
@@ -13,8 +13,8 @@ struct Library {
   static constexpr char kSymbol[] = "raggrad_cuda_library";
 
   std::string_view version;
-  // Whether there is a GPU that the kernels run on. `heap` is the caller's DefaultAllocator(): a context that has it
-  // has no device memory to give.
+  // Must be called first. Fails if there is no GPU. `heap` is the caller's DefaultAllocator(): contexts that have it
+  // get device memory from the pool of their stream instead.
   Status (*start)(const Allocator& heap) noexcept;
   Result<Allocator*> (*pool)(void* stream) noexcept;
   Result<Tensor> (*copy)(const TensorView& from, Device to, const Context& ctx) noexcept;

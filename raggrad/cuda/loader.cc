@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kFile[] = "libraggrad_cuda.so";
 
-// The folder of the library or program that this code has become part of, with a slash at the end.
+// The folder of the library or program that contains this code, with a slash at the end.
 std::string OwnFolder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&FindKernels), &info) == 0 || info.dli_fname == nullptr) return {};
@@ -26,7 +26,7 @@ std::string OwnFolder() {
 
 struct Loaded {
   void* handle = nullptr;
-  std::string problem;  // why there is no handle
+  std::string problem;  // the reason if there is no handle
 };
 
 void* Open(const std::string& file, std::string& problem) {
@@ -35,7 +35,8 @@ void* Open(const std::string& file, std::string& problem) {
   return handle;
 }
 
-// What RAGGRAD_CUDA_LIBRARY names, or the file beside this library, or where the system looks for libraries.
+// Opens the file that RAGGRAD_CUDA_LIBRARY names, or else the one in this library's folder, or else the one that the
+// system finds.
 Loaded Load() {
   Loaded loaded;
   if (const char* const named = std::getenv("RAGGRAD_CUDA_LIBRARY"); named != nullptr) {

@@ -1,9 +1,8 @@
-// How operators reach the kernels for GPUs. They are in a shared library of their own, libraggrad_cuda.so, which is
-// looked for when a call first brings device memory; without it, or without a GPU, everything else works as ever.
-// Internal to the library.
+// Loads libraggrad_cuda.so, which has the kernels for GPUs, when a call first brings device memory. Without it, or
+// without a GPU, only calls with device memory fail. Internal to the library.
 //
-// A family's kernels are a struct of function pointers, cuda::Kernels in its kernels.h, and the library exports one
-// object of it per family. Both sides are of one build: a library of another version is not used.
+// The kernels of a family are a struct of function pointers, on_cuda::Kernels in its kernels.h. The library exports one
+// such object for each family. A library of another version is refused.
 #pragma once
 
 #include <string_view>
@@ -15,10 +14,10 @@
 namespace raggrad::cuda {
 
 // The address of `symbol` in the library. UNIMPLEMENTED, with the reason, if there is no library, no such symbol or no
-// GPU. The first call in a process takes as long as CUDA takes to start, some 100 ms; later ones look into a table.
+// GPU. The first call in a process starts CUDA, which takes some 100 ms; later ones only look the symbol up.
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept;
 
-// f(const Kernels&), or why it cannot be called.
+// Calls f(const Kernels&), or returns the error of FindKernels.
 template <class Kernels, class F>
 auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static_cast<const Kernels*>(nullptr))) {
   const Result<const void*> kernels = FindKernels(op, Kernels::kSymbol);
@@ -26,8 +25,8 @@ auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static
   return WithOp(op, [&] { return f(*static_cast<const Kernels*>(*kernels)); });
 }
 
-// on_cpu(), in the environment that everything is computed in, or on_cuda(const Kernels&): by the device that the
-// operands are on.
+// Calls on_cpu(), in the library's floating-point environment, or on_cuda(const Kernels&), for the device of the
+// operands.
 template <class Kernels, class Cpu, class Cuda>
 auto RunOnDevice(std::string_view op, Device device, const Cpu& on_cpu, const Cuda& on_cuda) noexcept
     -> decltype(on_cpu()) {

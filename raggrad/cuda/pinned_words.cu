@@ -11,8 +11,8 @@
 namespace raggrad::cuda {
 namespace {
 
-// Blocks of threads that have ended. They stay pinned, 128 bytes each, as many as there were threads at once: freeing
-// pinned memory waits for the whole GPU.
+// Blocks of threads that have ended. They are reused and never freed, because freeing pinned memory waits for the whole
+// GPU. Each has 128 bytes, and there are as many as threads ever were alive at once.
 class IdleBlocks {
  public:
   static IdleBlocks& Instance() {
@@ -29,7 +29,7 @@ class IdleBlocks {
       return block;
     }
     try {
-      idle_.reserve(made_ + 1);  // so that giving back cannot fail
+      idle_.reserve(made_ + 1);  // Give() must not fail
     } catch (const std::bad_alloc&) {
       return nullptr;
     }
@@ -51,6 +51,7 @@ class IdleBlocks {
   size_t made_ = 0;
 };
 
+// The block of one thread.
 class ThreadsBlock {
  public:
   ThreadsBlock() noexcept = default;

@@ -13,7 +13,7 @@ namespace {
 
 size_t RoundUp(size_t bytes) noexcept { return std::max(std::bit_ceil(bytes), kTuning.staging_min_buffer_bytes); }
 
-// Large enough, and not so large that a small call would keep it from being idle.
+// Whether the buffer is large enough, and not so large that small calls would keep it in use.
 bool Fits(size_t buffer, size_t bytes) noexcept { return bytes <= buffer && buffer / 4 <= RoundUp(bytes); }
 
 }  // namespace
@@ -37,10 +37,10 @@ Result<Staging> StagingBuffers::Take(size_t bytes) noexcept {
   Staging staging(*this, buffer);
   if (Status s = buffer.AwaitRead(); !s.ok()) return s;
   if (Status s = buffer.Reserve(bytes); !s.ok()) return s;
-  return Result<Staging>(std::move(staging));  // nvcc 13.0 would copy
+  return Result<Staging>(std::move(staging));  // `return staging` would copy with nvcc 13.0
 }
 
-// A buffer for this call alone. It may have to be waited for, and to be made larger.
+// A buffer that only this call uses. The caller has to wait until it is read, and to make it large enough.
 Result<StagingBuffers::Buffer*> StagingBuffers::Find(size_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   ++turn_;
@@ -99,7 +99,7 @@ void StagingBuffers::Give(Buffer& buffer) noexcept {
   const std::lock_guard lock(mutex_);
   buffer.in_hand = false;
   const auto place = std::ranges::find(buffers_, &buffer, [](const Buffer& other) { return &other; });
-  if (buffer.data == nullptr) {  // there was no memory for it
+  if (buffer.data == nullptr) {  // Reserve found no memory
     buffer.Free();
     buffers_.erase(place);
   } else {
@@ -132,11 +132,11 @@ Status StagingBuffers::Buffer::AwaitRead() noexcept {
   return {};
 }
 
-// Memory, and an event of the current device.
+// Makes the buffer have `wanted` bytes, and an event of the current device.
 Status StagingBuffers::Buffer::Reserve(size_t wanted) noexcept {
   int current = 0;
   if (Status s = ToStatus(cudaGetDevice(&current), "no device"); !s.ok()) return s;
-  if (current != device) {  // an event belongs to one device, pinned memory to all
+  if (current != device) {  // an event belongs to one device; pinned memory serves all
     if (read != nullptr) Ignore(cudaEventDestroy(std::exchange(read, nullptr)));
     device = -1;
     if (Status s = ToStatus(cudaEventCreateWithFlags(&read, cudaEventDisableTiming), "no event"); !s.ok()) return s;

@@ -1,5 +1,4 @@
-// Host memory that a stream reads later: descriptions of work that are made anew for every call. Internal to the CUDA
-// library.
+// Pinned host memory that a call writes and its stream reads later. Internal to the CUDA library.
 //
 //   Result<Staging> staging = Staging::Take(bytes);
 //   ... write to staging->data(), queue a kernel on `stream` that reads it ...
@@ -20,9 +19,9 @@ namespace raggrad::cuda {
 
 class Staging;
 
-// Buffers of pinned memory, of all threads and devices. A thread has at most kMostUnread of them that have not been
-// read; then it waits for the first of its own. What was used lately is kept for the next call, since pinning takes
-// some 100 us a MiB.
+// Buffers of pinned memory, shared by all threads and devices. A buffer is unread until the GPU has read it. A thread
+// that has kMostUnread unread buffers waits for the oldest of them. Idle buffers are kept for later calls, since
+// pinning takes some 100 us a MiB.
 class StagingBuffers {
  public:
   struct Limits {
@@ -31,7 +30,7 @@ class StagingBuffers {
   };
   static constexpr int kMostUnread = kTuning.staging_max_unread_per_thread;
 
-  // Those of the library, never destroyed.
+  // The library's buffers, never destroyed.
   static StagingBuffers& Instance() noexcept;
 
   explicit StagingBuffers(const Limits& limits) noexcept : limits_(limits) {}
@@ -39,10 +38,10 @@ class StagingBuffers {
   StagingBuffers& operator=(const StagingBuffers&) = delete;
   ~StagingBuffers();
 
-  // A buffer that nothing reads any more.
+  // A buffer of at least `bytes`, for the caller alone.
   Result<Staging> Take(size_t bytes) noexcept;
 
-  // Of buffers that no call has in hand.
+  // Number and size of the buffers that no call holds.
   size_t idle_count() const noexcept;
   size_t idle_bytes() const noexcept;
 
@@ -52,12 +51,12 @@ class StagingBuffers {
   struct Buffer {
     void* data = nullptr;
     size_t bytes = 0;
-    cudaEvent_t read = nullptr;  // of `device`
-    int device = -1;
-    bool in_hand = false;  // of a call that has not released it
-    bool unread = false;   // when last asked
-    uint64_t thread = 0;   // the last that had it
-    uint64_t turn = 0;
+    cudaEvent_t read = nullptr;  // completes when the stream has read the buffer
+    int device = -1;             // of the event
+    bool in_hand = false;        // a call holds it
+    bool unread = false;         // as last queried
+    uint64_t thread = 0;         // that used it last
+    uint64_t turn = 0;           // when it was used last, in calls of Take()
 
     bool IsRead() noexcept;
     Status AwaitRead() noexcept;
@@ -73,11 +72,11 @@ class StagingBuffers {
 
   const Limits limits_;
   mutable std::mutex mutex_;
-  std::list<Buffer> buffers_;  // those that were used first come first
+  std::list<Buffer> buffers_;  // least recently used first
   uint64_t turn_ = 0;
 };
 
-// A buffer in the hand of a call. Given back when it goes out of scope; unless it was released, nothing reads it then.
+// RAII holder of a buffer. Destroyed without Release(), it returns the buffer as read: no stream may read it then.
 class Staging {
  public:
   static Result<Staging> Take(size_t bytes) noexcept { return StagingBuffers::Instance().Take(bytes); }
@@ -87,7 +86,7 @@ class Staging {
   ~Staging();
 
   void* data() const noexcept { return buffer_->data; }
-  // The buffer is free again when the stream, of the current device, has come here.
+  // Returns the buffer, which stays unread until the stream, of the current device, has done all work queued so far.
   Status Release(cudaStream_t stream) noexcept;
 
  private:
@@ -95,7 +94,7 @@ class Staging {
   Staging(StagingBuffers& buffers, StagingBuffers::Buffer& buffer) noexcept : buffers_(&buffers), buffer_(&buffer) {}
 
   StagingBuffers* buffers_;
-  StagingBuffers::Buffer* buffer_;  // null: given back
+  StagingBuffers::Buffer* buffer_;  // null once returned
 };
 
 }  // namespace raggrad::cuda

@@ -1,17 +1,16 @@
-// Which stream a handle means. Internal to the library.
+// Identity of a stream. Internal to the library.
 #pragma once
 
 #include <cstdint>
 
 namespace raggrad::cuda {
 
-// Two of CUDA's handles mean another stream on every device, or even in every thread: null (and cudaStreamLegacy, which
-// is the same) the current device's default stream, cudaStreamPerThread one of the calling thread. So whatever outlives
-// a call remembers this instead of the handle.
+// A handle alone does not identify a stream. Null and cudaStreamLegacy mean the default stream of the current device,
+// cudaStreamPerThread means a stream of the calling thread. Objects that outlive a call therefore keep a StreamId.
 struct StreamId {
   void* handle = nullptr;  // a cudaStream_t; null for both handles of the default stream
   int device = 0;
-  uint64_t thread = 0;  // the number of the thread whose stream it is; 0 for streams that all threads mean
+  uint64_t thread = 0;  // ThreadNumber() of the owner of a per-thread stream; 0 for all other streams
 
   bool operator==(const StreamId&) const noexcept = default;
 };

@@ -12,7 +12,7 @@
 namespace raggrad::cuda {
 namespace {
 
-// Of a stream that all threads mean.
+// The pool of a stream that has one handle for all threads.
 class StreamPool final : public Allocator {
  public:
   StreamPool(DeviceMemory& memory, void* stream) noexcept
@@ -26,7 +26,7 @@ class StreamPool final : public Allocator {
   const cudaStream_t stream_;
 };
 
-// Of the per-thread streams of all threads. Remembers whose a block is, as long as it is in use.
+// The pool of all per-thread streams. Remembers which thread allocated each block.
 class PerThreadPool final : public Allocator {
  public:
   explicit PerThreadPool(DeviceMemory& memory) noexcept : memory_(memory) {}
@@ -55,7 +55,7 @@ class PerThreadPool final : public Allocator {
  private:
   DeviceMemory& memory_;
   std::mutex mutex_;
-  std::unordered_map<void*, uint64_t> owners_;  // numbers of threads
+  std::unordered_map<void*, uint64_t> owners_;  // ThreadNumber() for each block in use
 };
 
 std::unique_ptr<Allocator> MakePool(DeviceMemory& memory, const StreamId& stream) {

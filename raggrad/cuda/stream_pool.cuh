@@ -1,4 +1,4 @@
-// Device memory in the order of streams, as an Allocator. Internal to the CUDA library.
+// Stream-ordered device memory as an Allocator. Internal to the CUDA library.
 #pragma once
 
 #include "raggrad/core/allocator.h"
@@ -7,8 +7,8 @@
 
 namespace raggrad::cuda {
 
-// Memory of the stream's device, from DeviceMemory. May be given back by any thread, whatever its current device is:
-// it goes back in the order of the stream it was asked for on. Never destroyed.
+// Memory of the stream's device, from DeviceMemory. Any thread may free it, with any current device; it is freed in the
+// order of the stream that it was allocated on. Never destroyed.
 Result<Allocator*> PoolOf(const StreamId& stream) noexcept;
 
 }  // namespace raggrad::cuda

@@ -32,7 +32,7 @@ Status StreamUses::Add(std::string_view op, void* stream, const StreamId& owner)
 
 void StreamUses::Delay(const StreamId& owner) noexcept {
   for (const auto& [stream, use] : last_uses_) {
-    [[maybe_unused]] const Status delayed = use.Delay(owner);  // fails only if nothing works any more
+    [[maybe_unused]] const Status delayed = use.Delay(owner);  // fails only if CUDA as a whole does
   }
 }
 

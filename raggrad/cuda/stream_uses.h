@@ -1,4 +1,4 @@
-// Memory that goes back in the order of one stream, its owner, and is used on others as well. Internal to the library.
+// Uses of memory on other streams than the one in whose order it is freed, its owner. Internal to the library.
 #pragma once
 
 #include <mutex>
@@ -12,16 +12,16 @@ namespace raggrad::cuda {
 
 class StreamUses {
  public:
-  // What has been queued on `stream` uses the memory. Not remembered of the owner itself, nor of a stream that is being
-  // captured: whoever has a graph keeps the memory as long. By any thread.
+  // Notes that work queued on `stream` so far uses the memory. Ignores the owner itself, and streams that are being
+  // captured: who keeps a graph keeps the memory alive. Any thread may call it.
   Status Add(std::string_view op, void* stream, const StreamId& owner) noexcept;
 
-  // What is queued behind `owner` from now on, such as giving the memory back, waits for all uses.
+  // Makes later work on `owner`, such as freeing the memory, wait for all uses.
   void Delay(const StreamId& owner) noexcept;
 
  private:
   std::mutex mutex_;
-  std::vector<std::pair<StreamId, Event>> last_uses_;  // one for each stream
+  std::vector<std::pair<StreamId, Event>> last_uses_;  // the latest of each stream
 };
 
 }  // namespace raggrad::cuda

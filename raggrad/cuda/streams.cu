@@ -17,7 +17,8 @@ Result<StreamId> Identify(void* stream) noexcept {
   if (handle == cudaStreamPerThread) id.thread = ThreadNumber();
   bool of_current_device = id.handle == nullptr || id.thread != 0;
   if (!of_current_device) {
-    // Asking a captured stream for its device ends the capture. Its work has to be queued on its own device anyway.
+    // Asking a captured stream for its device would end the capture. Such a stream is of the current device, or nothing
+    // could be queued on it.
     const Result<bool> captured = IsCaptured(handle);
     if (!captured.ok()) return captured.status();
     of_current_device = *captured;
@@ -35,7 +36,7 @@ cudaStream_t BehindAllOf(const StreamId& stream) noexcept {
 Result<bool> IsCaptured(cudaStream_t stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(stream, &status);
-  if (error == cudaErrorStreamCaptureImplicit) {  // the default stream, while one that waits for it is captured
+  if (error == cudaErrorStreamCaptureImplicit) {  // the default stream, while a stream that waits for it is captured
     cudaGetLastError();
     return true;
   }

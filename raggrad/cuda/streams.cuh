@@ -1,4 +1,4 @@
-// Streams by identity, not by handle. Internal to the CUDA library.
+// Identity and state of streams. Internal to the CUDA library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,18 +10,19 @@
 
 namespace raggrad::cuda {
 
-// A number of the calling thread that no other thread of the process has, before or after; never 0.
+// A number for the calling thread. No other thread of the process ever gets the same; never 0.
 uint64_t ThreadNumber() noexcept;
 
-// The stream that the handle means here: for the calling thread and its current device. A stream that is being captured
-// is taken for one of the current device.
+// The stream that the handle means to the calling thread, on its current device. A stream that is being captured counts
+// as one of the current device.
 Result<StreamId> Identify(void* stream) noexcept;
 
-// A handle for the calling thread: what it queues there, on the stream's device, comes after all that is on the stream.
-// No handle means the per-thread stream of another thread; the default stream waits for all of those.
+// A handle whose work runs after all work that is on the stream, if the calling thread uses it on the stream's device.
+// That is the stream itself, or the default stream if it is the per-thread stream of another thread: no handle reaches
+// that one, but the default stream waits for all of them.
 cudaStream_t BehindAllOf(const StreamId& stream) noexcept;
 
-// Whether what is queued on the stream becomes part of a graph, or cannot be queued because of one that is made.
+// Whether the stream is being captured in a CUDA graph, or is blocked because another stream is.
 Result<bool> IsCaptured(cudaStream_t stream) noexcept;
 
 }  // namespace raggrad::cuda

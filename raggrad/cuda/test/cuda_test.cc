@@ -1,4 +1,4 @@
-// Without a GPU: every call with device memory gets one clear error, and the CPU side is untouched.
+// Without a GPU every function for device memory returns one clear error.
 #include "raggrad/cuda/cuda.h"
 
 #include <gmock/gmock.h>
@@ -27,13 +27,13 @@ TEST_F(WithoutGpuTest, StatusSaysWhatIsMissing) {
 }
 
 TEST_F(WithoutGpuTest, PoolAndCopyGiveTheSameReason) {
-  const std::array<float, 3> numbers = {1, 2, 3};
+  const std::array<float, 3> values = {1, 2, 3};
   EXPECT_THAT(CudaPool(nullptr), StatusIs(Code::kUnimplemented, HasSubstr("CudaPool: there are no kernels")));
-  EXPECT_THAT(CopyTensor(TensorView::Vector<float>(numbers), Device::kCuda),
+  EXPECT_THAT(CopyTensor(TensorView::Vector<float>(values), Device::kCuda),
               StatusIs(Code::kUnimplemented, HasSubstr("CopyTensor: there are no kernels")));
 }
 
-TEST(CudaTest, CopyTakesOnlyNumbers) {
+TEST(CudaTest, CopyRefusesStrings) {
   const String text = {"a", 1};
   EXPECT_THAT(CopyTensor(TensorView::Scalar(text), Device::kCuda),
               StatusIs(Code::kInvalidArgument, HasSubstr("from: expected a type of fixed size, got string")));

@@ -1,4 +1,4 @@
-// Device memory of the library's own, and how it goes back.
+// The library's own pool of device memory: what it allocates, and in which order it frees.
 #include "raggrad/cuda/device_memory.cuh"
 
 #include <array>
@@ -83,7 +83,7 @@ TEST_F(DeviceMemoryTest, OneForEveryDevice) {
   EXPECT_EQ(*DeviceMemory::Of(0), *memory);
 }
 
-// Without a pool, too: what is queued may still use the memory.
+// Queued work may still use the memory. Without a pool, Free has to wait for it.
 TEST_F(DeviceMemoryTest, GoesBackInTheOrderOfTheStream) {
   Result<DeviceMemory> memory = DeviceMemory::Make(0, DeviceMemory::Pooled::kNever);
   ASSERT_TRUE(memory.ok()) << memory.status().message();
@@ -111,8 +111,8 @@ TEST_F(StreamPoolTest, OneForEveryStream) {
   EXPECT_EQ(&PoolHere(nullptr), &PoolHere(cudaStreamLegacy));
 }
 
-// A block of one thread's stream, given back by another thread while it is to be written: it must not come back from
-// there before.
+// One thread frees a block while another thread's stream has still to write it. The pool must not hand the block out
+// again before that write.
 TEST_F(StreamPoolTest, MemoryOfAPerThreadStreamGivenBackByAnotherThread) {
   Allocator& pool = PoolHere(cudaStreamPerThread);
   std::atomic<void*> block = nullptr;
@@ -148,7 +148,7 @@ TEST_F(StreamPoolTest, GivenBackWhileAnotherDeviceIsTheCurrentOne) {
   {
     const CurrentDevice other(1);
     pool.Deallocate(block, kBytes);
-    void* const next = pool.Allocate(kBytes);  // still of the first device
+    void* const next = pool.Allocate(kBytes);  // is still on the first device
     cudaPointerAttributes attributes = {};
     Check(cudaPointerGetAttributes(&attributes, next));
     EXPECT_EQ(attributes.device, 0);

@@ -1,4 +1,4 @@
-// Kernels are started early if, and only if, they were compiled with the wait for the kernel before.
+// A kernel may be started early if and only if its code waits for the kernel before it.
 #include "raggrad/cuda/early_start.cuh"
 
 #include "raggrad/cuda/test/early_start_test.h"
@@ -10,7 +10,7 @@ namespace {
 using EarlyStartTest = PartsTest;
 
 TEST_F(EarlyStartTest, IsWhatKernelsWereCompiledWith) {
-  const int architecture = CompiledFor();  // of a GPU of a later generation it is that of the PTX
+  const int architecture = CompiledFor();  // a newer GPU reports the architecture of the PTX
   ASSERT_GE(architecture, 500);
   EXPECT_EQ(KernelsAwaitTheOneBefore(), architecture >= 900) << architecture;
   EXPECT_EQ(KernelsAwaitTheOneBefore(), architecture >= 900) << "asked again";

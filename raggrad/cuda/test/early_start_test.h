@@ -1,9 +1,9 @@
-// Asks a running kernel for its architecture. For the test.
+// The architecture that kernels were compiled for. For early_start_test.cc, which g++ compiles.
 #pragma once
 
 namespace raggrad::cuda {
 
-// __CUDA_ARCH__ of a kernel, as it runs on the current device; 0 if it does not run.
+// __CUDA_ARCH__ of the code that runs on the current device; 0 if no kernel can run.
 int CompiledFor() noexcept;
 
 }  // namespace raggrad::cuda

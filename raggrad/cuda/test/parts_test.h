@@ -1,4 +1,4 @@
-// For the tests of the CUDA library's parts, which call CUDA's runtime themselves.
+// Fixture and helpers of tests that call parts of the CUDA library, and CUDA's runtime, directly.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +23,7 @@ class PartsTest : public ::testing::Test {
   }
   void TearDown() override {
     if (devices_ > 0) {
-      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error is left to the next call";
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next call would report this error";
     }
   }
 
@@ -51,7 +51,7 @@ class TestStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Holds a stream: later work on it waits until this is released, or for ten seconds. It must outlive that work.
+// Holds a stream: later work on it waits until the gate is opened, at most ten seconds. Must outlive that work.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) {
@@ -63,7 +63,7 @@ class Gate {
 
   void Open() noexcept { open_ = true; }
   bool open() const noexcept { return open_; }
-  // By another thread.
+  // Opens the gate from another thread, after 50 ms.
   std::jthread OpenSoon() noexcept {
     return std::jthread([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -1,4 +1,4 @@
-// Reports to a waiting thread: nothing of another thread's is ever taken for one's own.
+// Pinned words and tokens: a thread never takes another thread's report for its own.
 #include "raggrad/cuda/pinned_words.cuh"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Pinned buffers: used again, never while they are read, and given back when nothing needs them.
+// Pinned buffers are reused, but never while the GPU reads them, and are freed when nothing needs them.
 #include "raggrad/cuda/staging.cuh"
 
 #include <set>
@@ -13,7 +13,7 @@ constexpr size_t kSmall = 1000, kLarge = size_t{8} << 20;
 
 class StagingTest : public PartsTest {
  protected:
-  // A buffer that the stream reads.
+  // Takes a buffer, writes to it and releases it to the stream; returns its address.
   void* Use(size_t bytes, cudaStream_t stream) {
     Result<Staging> staging = buffers_.Take(bytes);
     EXPECT_TRUE(staging.ok()) << staging.status().message();
@@ -24,7 +24,7 @@ class StagingTest : public PartsTest {
     EXPECT_TRUE(released.ok()) << released.message();
     return data;
   }
-  // The same, and waits until it is read.
+  // The same on the default stream, and waits until the buffer is read.
   void* UseAndWait(size_t bytes) {
     void* const data = Use(bytes, nullptr);
     Check(cudaStreamSynchronize(nullptr));
@@ -60,12 +60,13 @@ TEST_F(StagingTest, WhatIsNotReadIsNotUsedAgain) {
   used.insert(first);
   for (int i = 1; i < StagingBuffers::kMostUnread; ++i) used.insert(Use(kSmall, stream));
   EXPECT_EQ(used.size(), size_t{StagingBuffers::kMostUnread});
-  std::thread([&] { EXPECT_FALSE(used.contains(Use(kSmall, nullptr))); }).join();  // does not wait for others' streams
+  // Another thread gets a buffer without waiting for this thread's stream.
+  std::thread([&] { EXPECT_FALSE(used.contains(Use(kSmall, nullptr))); }).join();
   Check(cudaStreamSynchronize(nullptr));
-  EXPECT_FALSE(used.contains(Use(kSmall, stream))) << "a buffer that has been read is there";
+  EXPECT_FALSE(used.contains(Use(kSmall, stream))) << "a buffer that has been read is free";
   EXPECT_FALSE(gate.open());
   const std::jthread opens = gate.OpenSoon();
-  EXPECT_EQ(Use(kSmall, stream), first);  // has to wait for it
+  EXPECT_EQ(Use(kSmall, stream), first);  // waits until the stream has read it
   EXPECT_TRUE(gate.open());
 }
 

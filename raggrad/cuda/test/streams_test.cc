@@ -1,4 +1,4 @@
-// Which stream a handle means, and the guard of the current device.
+// Identity of streams across handles, threads and devices; the guard of the current device.
 #include "raggrad/cuda/streams.cuh"
 
 #include <array>
@@ -28,7 +28,8 @@ TEST(ThreadNumberTest, NoTwoThreadsHaveTheSame) {
   const uint64_t here = ThreadNumber();
   EXPECT_NE(here, 0U);
   EXPECT_EQ(ThreadNumber(), here);
-  const uint64_t first = InAnotherThread(ThreadNumber), second = InAnotherThread(ThreadNumber);  // ids are used again
+  // The system reuses the ids of threads that have ended.
+  const uint64_t first = InAnotherThread(ThreadNumber), second = InAnotherThread(ThreadNumber);
   EXPECT_NE(first, here);
   EXPECT_NE(second, here);
   EXPECT_NE(second, first);
@@ -74,7 +75,7 @@ TEST_F(StreamsTest, IsCaptured) {
   EXPECT_EQ(*IsCaptured(stream), false);
   Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   EXPECT_EQ(*IsCaptured(stream), true);
-  EXPECT_EQ(*IsCaptured(nullptr), false);  // the stream does not wait for it
+  EXPECT_EQ(*IsCaptured(nullptr), false);  // a non-blocking stream does not involve the default stream
   cudaGraph_t graph = nullptr;
   Check(cudaStreamEndCapture(stream, &graph));
   Check(cudaGraphDestroy(graph));

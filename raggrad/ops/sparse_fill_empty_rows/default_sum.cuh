@@ -16,14 +16,15 @@ using cuda::kAllLanes;
 using cuda::kWarp;
 
 // These three define results: they fix the order of sums, which README.md states.
-inline constexpr int64_t kTile = 4096;
+inline constexpr int64_t kTile = 4096;  // places
 inline constexpr int kTileThreads = 256;
 inline constexpr int kLastThreads = 1024;
 
-// Of grad_values: bit p % 32 of word p / 32 is set if the map names place p. The words of a whole number of tiles.
+// Words of `named` for a tile. Bit p % 32 of word p / 32 is set if the map names place p of grad_values. There are
+// words for whole tiles.
 inline constexpr int64_t kTileWords = kTile / kWarp;
 
-// What values of type T are summed in. Integers wrap, and sums modulo 2^64 have the low bits of those modulo less.
+// The type that values of type T are summed in. Integers wrap: a sum modulo 2^64 has the low bits of the narrower sum.
 template <class T>
 using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, SumType<T>>;
 
@@ -52,11 +53,11 @@ __device__ std::complex<F> Plus(std::complex<F> a, std::complex<F> b) {
   return {Plus(a.real(), b.real()), Plus(a.imag(), b.imag())};
 }
 
-// The sum of all threads' sums: thread t adds that of thread t + half, and half is halved until one is left. Thread 0
-// gets it.
+// Folds the sums of all threads into one, which thread 0 gets: thread t adds the sum of thread t + half, for half =
+// kThreads / 2, kThreads / 4, ..., 1.
 template <int kThreads, class A>
 __device__ A FoldBlock(A sum) {
-  alignas(16) __shared__ char memory[kThreads * sizeof(A)];  // of plain bytes: constructors cannot run here
+  alignas(16) __shared__ char memory[kThreads * sizeof(A)];  // bytes, because shared memory runs no constructors
   A* const sums = reinterpret_cast<A*>(memory);
   sums[threadIdx.x] = sum;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
@@ -66,8 +67,8 @@ __device__ A FoldBlock(A sum) {
   return sums[0];
 }
 
-// One block per tile. A warp has 512 places side by side, a lane every 32nd of them. Named ones count as +0, which
-// changes no sum that began with +0.
+// One block for each tile. A warp sums 512 neighbouring places, a lane every 32nd of them. Named places count as +0,
+// which changes no sum that began with +0.
 template <class T>
 __global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, Sum<T>* tile_sums) {
   constexpr unsigned kRounds = kTile / kTileThreads;
@@ -88,7 +89,7 @@ __global__ void SumTiles(const T* grad, int64_t n_full, const uint32_t* named, S
   if (threadIdx.x == 0) tile_sums[blockIdx.x] = sum;
 }
 
-// One block. Thread t adds up sums t, t + 1024, ...
+// One block. Thread t adds up the sums of tiles t, t + 1024, ...
 template <class T>
 __global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
   Sum<T> sum{};
@@ -98,8 +99,8 @@ __global__ void SumTileSums(const Sum<T>* tile_sums, int64_t tiles, T* result) {
   if (threadIdx.x == 0) *result = FromSum<T>(sum);
 }
 
-// One block, of which one thread makes the running sum while the others bring the next values: each warp of them those
-// of 32 places, behind those of the warps before it.
+// One block. Thread 0 adds values one by one while all threads load the next ones: each warp those of 32 places, into
+// shared memory after those of earlier warps.
 inline constexpr int kSequentialThreads = 1024;
 static_assert(kSequentialThreads == kWarp * kWarp, "each lane has the word of one warp");
 template <class T>
@@ -112,8 +113,8 @@ __global__ void SumSequentially(const T* grad, int64_t n_full, const uint32_t* n
   Sum<T> sum{};
   for (int64_t step = 0; step <= steps; ++step) {
     if (step < steps) {
-      const int64_t word_begin =
-          (step * kSequentialThreads / kWarp + lane) * kWarp;  // of the word that this lane looks at
+      // The first place of the word that this lane reads.
+      const int64_t word_begin = (step * kSequentialThreads / kWarp + lane) * kWarp;
       uint32_t unnamed = ~named[word_begin / kWarp];
       if (word_begin + kWarp > n_full) unnamed &= word_begin < n_full ? (1U << (n_full - word_begin)) - 1 : 0;
       const unsigned before = __reduce_add_sync(kAllLanes, lane < warp ? __popc(unnamed) : 0);
@@ -136,6 +137,7 @@ __global__ void SumSequentially(const T* grad, int64_t n_full, const uint32_t* n
   if (threadIdx.x == 0) *result = FromSum<T>(sum);
 }
 
+// Queues the sum of the values that `named` leaves out. Integers have one result in any order.
 template <class T>
 Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_t* named, T* result) noexcept {
   if constexpr (!std::is_integral_v<T>) {

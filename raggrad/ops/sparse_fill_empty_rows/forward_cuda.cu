@@ -1,6 +1,6 @@
-// GPU backend of the forwards. If the entries come by row, the k-th of them moves up by as many places as there are
-// empty rows below its own; if they do not, they are sorted first. An empty row's default comes behind the entries of
-// the rows below, which a binary search counts.
+// GPU backend of the forwards. If entries are in row order, the k-th entry moves up by the number of empty rows before
+// its own row. Otherwise they are sorted by row first. The default of an empty row follows the entries of all earlier
+// rows, which a binary search counts.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -23,7 +23,7 @@ using cuda::UncapturedCall;
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
-// Checks the rows, and clears the indicator of those that occur. *ascending is zeroed if they do not come in order.
+// Checks the rows and clears the indicator of those that occur. Clears *ascending if they are not in order.
 __global__ void CheckRows(const int64_t* indices, int64_t d, int64_t n, uint64_t rows, bool* empty, uint64_t* first_bad,
                           uint64_t* ascending) {
   const int64_t i = GlobalThread();
@@ -38,7 +38,7 @@ __global__ void CheckRows(const int64_t* indices, int64_t d, int64_t n, uint64_t
   if (row < previous) *ascending = 0;
 }
 
-// An order says which entry comes k-th, and its row.
+// An order gives the k-th entry by row, and its row.
 struct InputOrder {
   const int64_t* indices;
   int64_t d;
@@ -70,7 +70,7 @@ struct Data {
   const E* values;
   const E* default_value;
   int64_t n, d, rows;
-  const uint64_t* empties;  // of each row: empty ones up to it, itself counted
+  const uint64_t* empties;  // [rows]: empty rows up to and including each row
   int64_t* output_indices;
   E* output_values;
   const bool* empty;
@@ -92,7 +92,7 @@ template <class Order, class E>
 __global__ void PlaceDefaults(Order order, Data<E> data) {
   const int64_t row = GlobalThread();
   if (row >= data.rows || !data.empty[row]) return;
-  int64_t below = 0;  // entries of rows below
+  int64_t below = 0;  // entries of earlier rows
   for (int64_t count = data.n; count > 0;) {
     const int64_t half = count / 2;
     if (order.Row(below + half) < row) {
@@ -115,7 +115,7 @@ Status Place(const Call& call, Order order, const Data<E>& data) noexcept {
   return call.Launch(PlaceDefaults<Order, E>, Blocks(data.rows, kThreads), kThreads, order, data);
 }
 
-// Entries and rows are numbered with `Number`.
+// `Number` is the type of row and entry numbers.
 template <class Number, class E>
 Status SortAndPlace(const Call& call, const Data<E>& data) noexcept {
   const int64_t n = data.n;
@@ -146,14 +146,14 @@ Status PlaceAll(const Call& call, bool ascending, const Data<E>& data) noexcept 
   return SortAndPlace<uint64_t>(call, data);
 }
 
-// What the rows say. `empties`: as in Data; two words more follow those of the rows.
+// Findings about the rows. `empties` is that of Data, with two more words at the end.
 struct RowsSeen {
   Scratch<uint64_t> empties;
   int64_t num_empty = 0;
   bool ascending = true;
 };
 
-// Also writes the indicator. The one time that the host waits.
+// Checks the rows and writes the indicator. The only time that the host waits.
 Result<RowsSeen> LookAtRows(const UncapturedCall& call, const ForwardProblem& problem, bool* empty) noexcept {
   const int64_t n = problem.n(), rows = problem.rows;
   if (rows == 0) return RowsSeen{};
@@ -175,7 +175,7 @@ Result<RowsSeen> LookAtRows(const UncapturedCall& call, const ForwardProblem& pr
       !s.ok()) {
     return s;
   }
-  uint64_t seen[3];  // the last of the sums, and the two words behind it
+  uint64_t seen[3];  // the last sum and the two words after it
   if (Status s = call.ReadBack(words->data() + rows - 1, seen); !s.ok()) return s;
   if (const uint64_t bad = seen[1]; bad != ~uint64_t{0}) {
     uint64_t row = 0;

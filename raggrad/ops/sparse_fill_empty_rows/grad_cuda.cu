@@ -1,4 +1,4 @@
-// GPU backend of the gradient: a gather that marks the places it has seen in one bit each, then the sum of the others.
+// GPU backend of the gradient: a gather that marks each place it reads with one bit, then the sum of unmarked places.
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
@@ -17,8 +17,8 @@ constexpr int kThreads = cuda::kTuning.gather_threads_per_block;
 constexpr int kPerThread = cuda::kTuning.gather_entries_per_thread;
 constexpr uint64_t kNowhere = ~uint64_t{0};
 
-// Sets the bit of each lane's place, unless that is kNowhere. Lanes side by side whose bits are in one word, as they
-// are if the map ascends, share an atomic operation: the first of them has it.
+// Sets the bit of each lane's place, unless that is kNowhere. Neighbouring lanes whose bits are in one word, as in an
+// ascending map, share an atomic operation, which the first of them performs.
 __device__ void Mark(uint32_t* named, uint64_t place) {
   const unsigned lane = cuda::Lane();
   const uint64_t word = place / kWarp;
@@ -36,8 +36,9 @@ __device__ void Mark(uint32_t* named, uint64_t place) {
   if (first && bits != 0) atomicOr(named + word, bits);
 }
 
-// What is read or written once must not drive the bits out of the second-level cache, where they are set. If the map is
-// in no order, values are read once, too, as far as any cache can tell: a seventh of the kernel's time.
+// Loads and stores of data that is used once, which must not evict the bits from the second-level cache, where atomics
+// set them. The values count as used once, too: if the map is unordered, a cache line is evicted before its next use.
+// Saves a seventh of the kernel's time on fill-B.
 template <class E>
 __device__ E LoadOnce(const E* from) {
   if constexpr (std::is_integral_v<E>) {

@@ -1,4 +1,4 @@
-// GPU backend of the forward: one bit per entry says whether it is in the box; then those that are, are copied.
+// GPU backend of the forward: marks the entries inside the box with one bit each, then copies them.
 #include "raggrad/ops/sparse_slice/inside.cuh"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
@@ -22,7 +22,7 @@ struct SliceBox {
   }
 
   __device__ int64_t d() const { return kDims == kAnyDims ? d_ : kDims; }
-  // Below `start` it wraps to a number larger than any size.
+  // An index below `start` wraps to more than any size.
   __device__ uint64_t Shifted(const int64_t* index, int64_t c) const {
     return static_cast<uint64_t>(index[c]) - start[c];
   }
@@ -48,8 +48,8 @@ __global__ void CopyInside(const __grid_constant__ SliceBox<kDims> box, const in
   }
 }
 
-// Like shape, start and size, it is in host memory: it is known before the GPU has begun, and another slice of the
-// result can have it as it is.
+// In host memory, as shape, start and size are: it is known before the GPU starts, and a slice of the result can take
+// it as its shape.
 Result<Tensor> MakeOutputShape(const ForwardProblem& problem) noexcept {
   auto output_shape = ::raggrad::AllocateOutput(Context{}, 2, DType::kInt64, Shape{problem.d()});
   if (!output_shape.ok()) return output_shape;

@@ -1,8 +1,10 @@
-// GPU backend of the gradient. The rule is serial: where the cursor over the output stands depends on every row before.
-// It is guessed: an input row matches if it lies in the box around all output rows, so that the cursor is the number of
-// such rows before. A row outside matches nothing. If each row inside matches the output row that the cursor was
-// guessed to be at (or the cursor is at the end), then, row by row, the guess is the rule's; that is so whenever the
-// output is what a slice keeps of the input, in any order. If one does not match, the host walks.
+// GPU backend of the gradient. The rule is serial: a cursor over the output rows advances with every input row that
+// matches, so its position depends on all earlier rows. The GPU guesses that an input row matches if and only if it
+// lies in the box around all output rows. The cursor is then the number of earlier rows inside the box.
+//
+// The guess is verified. A row outside the box matches nothing. If every row inside matches the output row at its
+// guessed cursor, or the cursor is at the end, then by induction the guess is the rule. That holds whenever the output
+// is a slice of the input, in any order. If a row does not match, the CPU backend does the work.
 #include <algorithm>
 
 #include "raggrad/cuda/tuning.h"
@@ -32,7 +34,7 @@ struct Columns {
   }
   __device__ int64_t d() const { return kDims == kAnyDims ? d_ : kDims; }
 
-  // input == output + start; the addition wraps
+  // Whether input == output + start; the addition wraps.
   __device__ bool Match(const int64_t* input, const int64_t* output) const {
     bool match = true;
     for (int64_t c = 0; c < d(); ++c) {
@@ -43,11 +45,12 @@ struct Columns {
   }
 };
 
-// Columns that a block finds the bounds of; further ones are for blocks with a larger y.
+// Columns whose bounds a block finds. Blocks with a larger y have further columns.
 template <int kDims>
 constexpr int kBoundedColumns = kDims == kAnyDims ? cuda::kTuning.bounds_columns_per_block : kDims;
 
-// bounds[2c], bounds[2c + 1] = the least of column c's keys, of their complements; ones before. m > 0.
+// bounds[2c] = the least key of column c, bounds[2c + 1] = the least complement of a key. Both have to be all ones
+// before. m must be positive.
 template <int kDims>
 __global__ void FindBounds(const __grid_constant__ Columns<kDims> columns, const int64_t* rows, int64_t m,
                            uint64_t* bounds) {
@@ -98,7 +101,7 @@ struct OutputBox {
   }
 };
 
-// *right is zeroed if some row inside does not match.
+// Writes val_grad by the guessed cursor. Clears *right if a row inside does not match.
 template <int kDims, class E>
 __global__ void Propagate(const __grid_constant__ Columns<kDims> columns, const E* grad, const int64_t* input,
                           int64_t n, const int64_t* output, int64_t m, const uint32_t* bits, const uint64_t* ends,
@@ -116,7 +119,8 @@ __global__ void Propagate(const __grid_constant__ Columns<kDims> columns, const 
   }
 }
 
-// Without columns every row matches, and without gradients none does: the gradients come first, zeros follow.
+// For no columns, where every row matches, or no gradients, where none does: copies the gradients and fills up with
+// zeros.
 Status CopyThenZero(const Call& call, const Problem& problem, char* val_grad, size_t element) noexcept {
   const size_t copied = static_cast<size_t>(problem.m) * element;
   const size_t zeros = static_cast<size_t>(problem.n - problem.m) * element;
@@ -128,10 +132,10 @@ Status CopyThenZero(const Call& call, const Problem& problem, char* val_grad, si
   return call.Fill(val_grad + copied, 0, zeros);
 }
 
-// What was found out with the guess.
+// The outcome of the guess.
 struct Guess {
   bool right;
-  int64_t inside;  // input rows in the box
+  int64_t inside;  // number of input rows in the box
 };
 
 template <int kDims>
@@ -166,7 +170,7 @@ Result<Guess> PropagateByGuess(const UncapturedCall& call, const Problem& proble
                        problem.m, bits->data(), ends, static_cast<E*>(val_grad), right);
   });
   if (!status.ok()) return status;
-  uint64_t found[2];  // the last of the ends, and the word behind it
+  uint64_t found[2];  // the last of the ends, and `right`
   if (Status s = call.ReadBack(ends + tiles - 1, found); !s.ok()) return s;
   return Guess{found[1] != 0, static_cast<int64_t>(found[0])};
 }
@@ -181,10 +185,11 @@ Result<Scratch<T>> CopyToHost(const Call& call, const Context& host, const T* fr
   return copy;
 }
 
-// The CPU backend on copies in host memory: right for any operands, and as slow as the way there and back.
+// Runs the CPU backend on copies in host memory: right for any operands, and slow because of the copies.
 Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tensor& val_grad) noexcept {
   Context host;
-  host.executor = call.ctx.executor != nullptr ? call.ctx.executor : &SerialExecutor();  // no second pool of threads
+  // The default executor would start a pool of threads.
+  host.executor = call.ctx.executor != nullptr ? call.ctx.executor : &SerialExecutor();
   host.isa = call.ctx.isa;
   const auto d = static_cast<int64_t>(problem.input_start.size());
   const TensorView& grad = problem.backprop_val_grad;
@@ -225,7 +230,7 @@ Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
     return val_grad;
   }
   bool right = false;
-  if (d <= Shape::kMaxRank) {  // what fits into a kernel's arguments
+  if (d <= Shape::kMaxRank) {  // `start` fits into a kernel's arguments
     const Result<Guess> guess =
         WithDims(d, [&]<int kDims>() { return PropagateByGuess<kDims>(*call, problem, val_grad->data()); });
     if (!guess.ok()) return guess.status();

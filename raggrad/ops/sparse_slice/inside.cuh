@@ -1,7 +1,7 @@
-// Which rows of an index matrix are inside a box, and how many of those are before each: what forward and gradient have
-// in common on a GPU. Internal to the family.
+// Finds the rows of an index matrix that are inside a box, and for each the number of such rows before it. Shared by
+// forward and gradient on a GPU. Internal to the family.
 //
-// A block has a tile of 1024 rows, a warp of it 128 rows side by side, 32 in each of four rounds.
+// A block has a tile of 1024 rows. A warp of it has 128 neighbouring rows, 32 in each of four rounds.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ inline constexpr int kThreads = cuda::kTuning.slice_threads_per_block;
 inline constexpr unsigned kRounds = kTile / kThreads;
 static_assert(kTile % kThreads == 0 && kThreads % kWarp == 0);
 
-inline constexpr int kAnyDims = 0;  // a number of columns known only at run time
+inline constexpr int kAnyDims = 0;  // the number of columns is known only at run time
 template <int kDims>
 inline constexpr int kMostDims = kDims == kAnyDims ? Shape::kMaxRank : kDims;
 
-// f.operator()<kDims>() for d columns.
+// Calls f.operator()<kDims>() for d columns.
 template <class F>
 auto WithDims(int64_t d, const F& f) noexcept {
   switch (d) {
@@ -46,13 +46,13 @@ auto WithDims(int64_t d, const F& f) noexcept {
   }
 }
 
-// Of the bits of a tile, the word with those of this warp's rows in a round.
+// The word, among those of a tile, with the bits of this warp's rows in a round.
 __device__ inline unsigned WordOf(unsigned round) { return threadIdx.x / kWarp * kRounds + round; }
 // The row that this thread has in a round.
 __device__ inline int64_t RowOf(unsigned round) { return blockIdx.x * kTile + WordOf(round) * kWarp + cuda::Lane(); }
 
-// One bit per row, padded to whole tiles, and the number of rows inside per tile. n > 0. In rounds beyond the end the
-// last row is looked at once more, so that all loads can be on their way before the first has arrived.
+// Writes one bit for each row, padded to whole tiles, and the number of rows inside for each tile. n must be positive.
+// Beyond the end the last row is read again: without branches, the loads of all rounds are in flight at once.
 template <class Box>
 __global__ void MarkInside(const __grid_constant__ Box box, const int64_t* rows, int64_t n, uint32_t* bits,
                            uint64_t* counts) {
@@ -72,7 +72,7 @@ __global__ void MarkInside(const __grid_constant__ Box box, const int64_t* rows,
   if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<uint64_t>(count);
 }
 
-// MarkInside, then counts[t] = the number of rows inside in tiles 0 .. t.
+// Queues MarkInside, then makes counts[t] the number of rows inside in tiles 0 to t.
 template <class Box>
 Status FindInside(const Call& call, const Box& box, const int64_t* rows, int64_t n, uint32_t* bits,
                   uint64_t* counts) noexcept {
@@ -83,7 +83,7 @@ Status FindInside(const Call& call, const Box& box, const int64_t* rows, int64_t
   });
 }
 
-// Of this thread's row in each round: whether it is inside, and how many such rows come before it.
+// For this thread's row in each round: whether it is inside, and the number of rows inside before it.
 struct Places {
   bool inside[kRounds];
   int64_t place[kRounds];

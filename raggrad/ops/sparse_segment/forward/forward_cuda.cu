@@ -1,5 +1,5 @@
-// Host side of the GPU backend of the forwards: one kernel looks at all ids, one read tells what it found and how many
-// rows there are (neither is needed with a plan), one kernel finds where segments begin, and one pools them.
+// Host side of the GPU backend of the forwards. One kernel checks all ids, and the host reads its findings and the
+// number of segments; a plan makes both unnecessary. A second kernel finds where segments begin, a third pools them.
 #include <bit>
 
 #include "raggrad/cuda/call.cuh"
@@ -19,9 +19,9 @@ using cuda::UncapturedCall;
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
-// What is read back.
+// The words that CheckKernel reports.
 struct Found {
-  static constexpr int kFault = 0;  // not 0: an index is out of range, or segment ids do not ascend from 0
+  static constexpr int kFault = 0;  // not 0 if an index is out of range, or segment ids do not ascend from 0
   static constexpr int kLast = 1;   // the last segment id
   static constexpr int kWords = 2;
 };
@@ -37,8 +37,8 @@ __global__ void CheckKernel(const Idx* indices, const Seg* segment_ids, int64_t 
   if (i == n - 1) found[Found::kLast] = static_cast<uint64_t>(segment);
 }
 
-// starts[s]: the first id that belongs to segment s or one behind it. By bisection, so that neither a long segment nor
-// a long gap between two is the work of one thread.
+// starts[s] = the first position whose segment id is at least s. Each thread bisects, so that neither a long segment
+// nor a long gap between segments is slow.
 template <class Seg>
 __global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t num_segments, int64_t* starts) {
   const int64_t s = GlobalThread();
@@ -65,7 +65,7 @@ Result<Tensor> ToHost(const UncapturedCall& call, const TensorView& view) noexce
   return copy;
 }
 
-// The message of a fault is the CPU's, which goes from segment to segment: it is given the ids.
+// The CPU's error for bad ids. Copies the ids to the host, where the CPU's code finds the fault to report.
 template <class Idx, class Seg>
 Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t num_segments) noexcept {
   const Result<Tensor> indices = ToHost(call, p.indices);
@@ -125,7 +125,7 @@ Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t n
   return cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
 }
 
-// With ids that are known to be good.
+// For ids that are known to be valid.
 template <class T, class Idx, class Seg>
 Result<Tensor> PoolInto(const Call& call, const ForwardProblem& p, int64_t num_segments,
                         Result<Tensor> output) noexcept {

@@ -1,8 +1,9 @@
 // The kernel of the forwards: pools the rows of segments, in the order of summation that sparse_segment.h states.
 //
-// A team of lanes has a segment, each lane 16 bytes of its columns (or one column, if rows are not so aligned), and
-// reads the up to nine rows of a group at once. Groups are summed by themselves before they are added to the total, so
-// a long segment is shared by all teams of its block: each sums every n-th group, and one of them adds up the groups.
+// A team of lanes pools a segment. Each lane has 16 bytes of its columns, or one column if rows are not aligned to 16
+// bytes, and loads all rows of a group, up to nine, before it adds them. Groups are summed by themselves before they
+// are added to the total. All teams of a block can therefore share a long segment: each of n teams sums every n-th
+// group, and one team adds up the groups in order.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ using cuda::Narrow;
 using cuda::Widen;
 
 // These two define results: they are TensorFlow's order of sums and rounding.
-inline constexpr int kRowsTogether = 8;  // rows that are summed by themselves before they are added to the total
-inline constexpr int kDivided = 10;      // segments of fewer rows are scaled by a reciprocal, after their only group
+inline constexpr int kRowsTogether = 8;  // rows of a group
+inline constexpr int kDivided = 10;      // shorter segments, which are one group, are multiplied by a reciprocal
 
 inline constexpr int kPoolThreads = cuda::kTuning.pool_threads_per_block;
 inline constexpr int kPoolMaxLanes = cuda::kTuning.pool_max_lanes_per_team;
@@ -30,7 +31,7 @@ inline constexpr int64_t kLong = cuda::kTuning.pool_long_segment_rows;
 static_assert(kPoolThreads % kPoolMaxLanes == 0 && (kPoolMaxLanes & (kPoolMaxLanes - 1)) == 0);
 static_assert(kLong >= kDivided, "PoolLong has no reciprocals");
 
-template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
+template <class T, class Idx>  // T is unsigned for integers: sums wrap
 struct PoolJob {
   SegmentCombiner combiner;
   const T* data;  // [table_rows, width]
@@ -41,7 +42,7 @@ struct PoolJob {
   T* output;  // [num_segments, width]
 };
 
-// V values of one row, that lie together.
+// V neighbouring values of one row.
 template <class T, int V>
 struct Strip {
   using Raw = std::conditional_t<V == 1, T, uint4>;
@@ -66,7 +67,7 @@ struct Sums {
   }
 };
 
-// The sum of the rows that ids [id, id + count) name, 1 <= count <= kMost, added left to right.
+// The sum, left to right, of the rows that ids [id, id + count) name. 1 <= count <= kMost.
 template <int kMost, int V, class T, class Idx>
 __device__ Sums<T, V> SumGroup(const PoolJob<T, Idx>& job, int64_t id, int count, int64_t column) {
   Strip<T, V> rows[kMost];
@@ -86,7 +87,8 @@ __device__ Sums<T, V> SumGroup(const PoolJob<T, Idx>& job, int64_t id, int count
   return sums;
 }
 
-// Of a segment of n rows, two or more: those that do not fill groups come first; a single one joins the group behind.
+// The size of the first group of a segment of n >= 2 rows: the rows that do not fill a group of 8. If that is one row
+// or none, they and the next 8 are the first group.
 __device__ inline int FirstGroup(int64_t n) {
   const int rest = static_cast<int>(n % kRowsTogether);
   return rest < 2 ? rest + kRowsTogether : rest;
@@ -97,7 +99,7 @@ __device__ A Divisor(SegmentCombiner combiner, int64_t n) {
   return combiner == SegmentCombiner::kMean ? static_cast<A>(n) : static_cast<A>(sqrt(static_cast<double>(n)));
 }
 
-// The segment's sum after its first group.
+// Scales a short segment's sum, which is its first group.
 template <int V, class T>
 __device__ void ScaleFirst(SegmentCombiner combiner, int64_t n, Sums<T, V>& sums) {
   using A = SumType<T>;
@@ -109,7 +111,7 @@ __device__ void ScaleFirst(SegmentCombiner combiner, int64_t n, Sums<T, V>& sums
   }
 }
 
-// The finished row.
+// Stores the finished row; divides if the segment is long enough for that.
 template <int V, class T>
 __device__ void Finish(SegmentCombiner combiner, int64_t n, const Sums<T, V>& sums, T* to) {
   using A = SumType<T>;
@@ -125,7 +127,7 @@ __device__ void Finish(SegmentCombiner combiner, int64_t n, const Sums<T, V>& su
   strip.Store(to);
 }
 
-// A segment of fewer than kLong rows, by one team.
+// Pools a segment of fewer than kLong rows, by one team.
 template <int V, class T, class Idx>
 __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t begin, int64_t end, int64_t column) {
   T* const to = job.output + segment * job.width + column;
@@ -144,8 +146,8 @@ __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t b
   Finish<V, T>(job.combiner, n, total, to);
 }
 
-// One of kLong rows or more, by all teams of the block. Two sets of sums, so that the next groups are read while those
-// before are added up.
+// Pools a segment of kLong rows or more, by all teams of the block. Two sets of sums take turns: while one is added up,
+// the next groups are loaded into the other.
 template <int V, class T, class Idx>
 __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t begin, int64_t end, int64_t column,
                          int lanes, Sums<T, V> (&shared)[2][kPoolThreads]) {
@@ -168,11 +170,12 @@ __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t be
       total.Add(shared[set][other * lanes + static_cast<int>(threadIdx.x)]);
     }
   }
-  __syncthreads();  // the sums are free for the next segment
+  __syncthreads();  // the next segment reuses the sums
   if (team == 0 && inside) Finish<V, T>(job.combiner, n, total, job.output + segment * job.width + column);
 }
 
-// blockDim.x = kPoolThreads, gridDim.x blocks for all segments, gridDim.y blocks for strips of lanes * V columns.
+// Block (x, y) pools segments [x * teams, (x + 1) * teams). A strip is lanes * V columns; the block has strips y, y +
+// gridDim.y, ...
 template <int V, class T, class Idx>
 __global__ void __launch_bounds__(kPoolThreads) PoolKernel(PoolJob<T, Idx> job, int lanes) {
   __shared__ Sums<T, V> shared[2][kPoolThreads];

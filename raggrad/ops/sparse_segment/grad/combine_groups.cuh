@@ -1,16 +1,17 @@
-// The last part of the sums: rows that go over the end of a group of contributions.
+// The last step of the sums: rows that extend over several groups of contributions.
 #pragma once
 
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 
 namespace raggrad::sparse_segment::on_cuda {
 
-// Parts that the carries of a long row are summed in. Defines results: it fixes the order of sums.
+// The carries of a long row are summed in this many parts. Defines results: it fixes the order of sums.
 inline constexpr int kParts = 16;
 inline constexpr int kCombineColumns = 32;  // one for each lane of a warp
 static_assert(kCombineColumns == cuda::kWarp);
 
-// In how many groups after `group` the row goes on that begins in it and is the last there. By all lanes of a warp.
+// The number of groups after `group` into which its last row extends; 0 if that row began before `group`. Called by all
+// lanes of a warp.
 template <class T>
 __device__ int64_t GroupsAfter(const SumJob<T>& job, int64_t group, int64_t groups) {
   if (group + 1 >= groups) return 0;
@@ -18,8 +19,8 @@ __device__ int64_t GroupsAfter(const SumJob<T>& job, int64_t group, int64_t grou
   const uint32_t row = job.contributions[next - 1].row;
   const bool began_before = group > 0 && job.contributions[group * kContributionsPerGroup - 1].row == row;
   if (began_before || job.contributions[next].row != row) return 0;
-  // The first contribution of group `in` is of this row, that of group `out` is not, or there is no such group. The
-  // next groups are asked first: few rows go further.
+  // The first contribution of group `in` is of this row. That of group `out` is not, or there is no such group. The
+  // first round probes the next 32 groups, since few rows extend further.
   int64_t in = group + 1;
   int64_t out = groups;
   for (int64_t step = 1; out - in > 1; step = (out - in + 31) / 32) {
@@ -49,11 +50,11 @@ __device__ A AddEvery(const A* values, int64_t count, int64_t stride, A sum) {
   return sum;
 }
 
-// A block of kParts warps looks at as many groups and at kCombineColumns columns, those of strip blockIdx.y +
-// first_strip. A row that goes on in c groups is the tail of the first of them, plus part 0, plus part 1, ...; part k
-// is the sum of the carries k, k + kParts, ..., left to right. With few carries every part is one value, and the warp
-// adds them by itself; otherwise each warp sums a part. There is at most one such row in a block, for it goes on to the
-// next.
+// A block has kParts warps, one for each of kParts groups, and the kCombineColumns columns of strip blockIdx.y +
+// first_strip. A warp completes the row that begins in its group and extends into later ones: the tail of that group,
+// plus part 0, plus part 1, ..., where part k is the sum of carries k, k + kParts, ... of the later groups, left to
+// right. With up to kParts carries every part is one value, and the warp adds them by itself. A longer row has one warp
+// of the block for each part. A block has at most one such row, because the row extends beyond the block's groups.
 template <class T, bool kUpdate>
 __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t first_strip) {
   using A = SumType<T>;
@@ -73,7 +74,7 @@ __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t
   __syncthreads();
   const int64_t group = int64_t{blockIdx.x} * kParts + threadIdx.y;
   const int64_t count = GroupsAfter(job, group, groups);
-  cuda::AwaitKernelBefore();  // for carries and tails
+  cuda::AwaitKernelBefore();  // it writes carries and tails
   if (count > kParts) {
     if (threadIdx.x == 0) {
       long_first = group;

@@ -1,4 +1,4 @@
-// Host side of the GPU backend: plan, outputs, the sums.
+// Host side of the GPU backend of the gradient: makes the plan, allocates outputs, queues the sums.
 #include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 using cuda::AllocateOutput;
 
-// Without a plan, one has to be made, and the call waits for its number of unique rows.
+// A call without a plan has to make one and to wait for its num_unique, so it cannot be captured.
 Result<Call> BeginCall(const GradProblem& p, const Context& ctx) noexcept {
   if (p.plan != nullptr) return Call::Begin(ctx);
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
@@ -18,13 +18,13 @@ Result<Call> BeginCall(const GradProblem& p, const Context& ctx) noexcept {
   return Call(*call);
 }
 
-// The plan that came with the problem, or one that is made now.
+// The problem's plan, or one that is made now.
 class PlanOf {
  public:
   static Result<PlanOf> Make(const Call& any_call, const GradProblem& p) noexcept {
     PlanOf plan;
     if (p.plan != nullptr) plan.ready_ = &p.plan->device_sorted;
-    if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // nvcc 13.0 would copy
+    if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // `return plan` would copy with nvcc 13.0
     const Result<UncapturedCall> call = UncapturedCall::From(any_call);
     if (!call.ok()) return call.status();
     const Result<ReportTo> report = ReportTo::ThisThread();
@@ -61,6 +61,7 @@ Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const R
   return SumRows<T, kUpdate>(call, job, call.ctx.accumulation.value_or(Accumulation::kFast));
 }
 
+// The shape of an output of that many rows.
 Shape RowsShape(const GradProblem& p, int64_t rows) noexcept { return Shape::WithDim0(rows, p.grad.shape.tail()); }
 
 // Tensors for unique rows, one after the other, and for the table rows they belong to.
@@ -82,7 +83,7 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
   return sink;
 }
 
-// Fills the output behind its last row: a thread for each value, and one for each unique row.
+// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. One thread for each value.
 template <class T>
 __global__ void PadKernel(const Report* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
                           bool unique_is_wide, int64_t table_rows) {
@@ -106,12 +107,12 @@ Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const
                      sink.unique_rows, sink.unique_is_wide, p.ids.table_rows);
 }
 
-// Queues all there is to do, with room for some number of rows.
+// Queues plan and sums into a sink that may have room for fewer or more rows than there are.
 template <class T>
 Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to) noexcept {
   const Result<Plan> plan = QueuePlan(call, p.ids, p.is_scaled(), {}, to);
   if (!plan.ok()) return plan.status();
-  // Without segments every segment id is bad, and there is nothing that could be summed instead.
+  // Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
   return p.ids.num_segments > 0 ? RunSums<T>(call, p, *plan, sink) : Status();
 }
 
@@ -135,8 +136,8 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
 // The most unique rows that there can be.
 int64_t MaxUnique(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.ids.table_rows); }
 
-// Whether an output may get memory for all of them: then the sums need not wait until their number is known. The output
-// keeps that memory, so only if it is little.
+// Whether the output may get memory for MaxUnique rows, so that the sums need not wait for num_unique. The output keeps
+// all of that memory, so it has to be little.
 bool HasRoomForAll(const Call& call, const GradProblem& p) noexcept {
   const int64_t max_values = cuda::kTuning.grad_max_bytes_before_count / static_cast<int64_t>(DTypeSize(p.grad.dtype));
   return call.own_pool && p.plan == nullptr && MaxUnique(p) <= max_values / std::max<int64_t>(p.width, 1);
@@ -162,7 +163,7 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   if (!rows.ok()) return rows.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const Status queued = QueueGradV2(call, p, sink, *report);
-  const Result<Report> read = report->Await(call, p.ids);  // in any case: it may be on its way
+  const Result<Report> read = report->Await(call, p.ids);  // also after an error: the report may still be written
   if (!queued.ok()) return queued;
   if (!read.ok()) return read.status();
   const auto num_unique = static_cast<int64_t>(read->num_unique);
@@ -173,7 +174,7 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   return SparseSegmentGradV2Output{*std::move(output), *std::move(unique_rows)};
 }
 
-// A sink that updates the table.
+// A sink that feeds rows to the optimizer.
 template <class T>
 RowSink<T> SinkOf(const UpdateProblem& update, int64_t width) noexcept {
   RowSink<T> sink = {};
@@ -215,7 +216,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& p, int64
 Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
-  // Before the ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  // Allocated before the ids are checked, as in TensorFlow: a too large output is reported before a bad id.
   Result<Tensor> output = AllocateOutput(*call, 0, p.grad.dtype, RowsShape(p, p.ids.table_rows));
   if (!output.ok()) return output.status();
   if (Status s = call->Fill(output->data(), 0, output->bytes()); !s.ok()) return s;

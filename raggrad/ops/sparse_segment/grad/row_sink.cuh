@@ -1,4 +1,4 @@
-// Where a summed row goes: it is stored, or an optimizer takes a step with it.
+// The sink of summed rows on a GPU: stores them, or lets an optimizer update the table.
 #pragma once
 
 #include "raggrad/cuda/arithmetic.cuh"
@@ -7,13 +7,13 @@
 
 namespace raggrad::sparse_segment::on_cuda {
 
-// Neighbouring values of a row, as one lane reads and writes them at once.
+// Neighbouring values of a row, which a lane loads or stores at once.
 template <class T, int kColumns>
 struct alignas(kColumns * sizeof(T)) Columns {
   T values[kColumns];
 };
 
-// The same as one word, which the compiler keeps in as few registers as there can be.
+// The same as one word, which the compiler keeps in the fewest registers.
 template <class T, int kColumns, size_t kBytes = kColumns * sizeof(T)>
 using Packed = std::conditional_t<
     kBytes == 16, uint4,
@@ -37,7 +37,7 @@ __device__ void Store(T* to, const Columns<T, kColumns>& columns) {
   *reinterpret_cast<Columns<T, kColumns>*>(to) = columns;
 }
 
-// For values that are not read again soon: leaves the cache to the gradient, whose rows are read many times.
+// Stores values that are not read again soon, so that the cache keeps the gradient, whose rows are read many times.
 template <class T, int kColumns>
 __device__ void StoreOnce(T* to, const Columns<T, kColumns>& columns) {
   using Word = Packed<T, kColumns>;
@@ -48,11 +48,11 @@ template <class T>
 struct RowSink {
   using A = SumType<T>;
 
-  T* output;            // [max_rows, width]; rows are stored there, unless an optimizer gets them
-  bool dense;           // to their places in the table; otherwise one after the other
-  int64_t max_rows;     // of the output
-  void* unique_rows;    // if not null: gets the table rows that the rows of the output belong to
-  bool unique_is_wide;  // they are int64
+  T* output;            // [max_rows, width]; unused if an optimizer gets the rows
+  bool dense;           // rows go to their places in the table; otherwise one after the other
+  int64_t max_rows;     // of the output; further rows are dropped
+  void* unique_rows;    // [max_rows]: gets the table row of each row of the output; may be null
+  bool unique_is_wide;  // unique_rows is int64, not int32
   Optimizer optimizer;
   DType table_type;
   OptimizerJob<A> update;
@@ -66,13 +66,13 @@ struct RowSink {
     }
   }
 
-  // sums: columns [column, column + kColumns) of the place-th row, which is `row` in the table.
+  // Takes columns [column, column + kColumns) of unique row number `place`, which is `row` in the table.
   template <int kColumns, bool kUpdate>
   __device__ void Take(uint32_t place, uint32_t row, int64_t column, int64_t width, const A (&sums)[kColumns]) const {
     Columns<T, kColumns> rounded;
     for (int c = 0; c < kColumns; ++c) rounded.values[c] = cuda::Narrow<T>(sums[c]);
     if constexpr (kUpdate) {
-      Columns<A, kColumns> gradient;  // as a stored one reads back: rounded, and without minus zero
+      Columns<A, kColumns> gradient;  // the value a stored gradient has when read back: rounded, and +0 for -0
       for (int c = 0; c < kColumns; ++c) {
         gradient.values[c] = cuda::Add(cuda::Widen(rounded.values[c]), A{0});
       }

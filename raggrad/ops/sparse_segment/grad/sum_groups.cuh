@@ -1,10 +1,10 @@
-// Sums of the contributions of each row, on the device. sparse_segment.h has the order of summation.
+// The kernel that sums the contributions of each row. sparse_segment.h has the order of summation.
 //
-// Contributions lie sorted by row. A block of threads sums a group of kTiles tiles of kTile of them, a team of lanes
-// each tile, a lane some neighbouring columns. A row that begins and ends in a tile is complete there. What a tile has
-// of a row from an earlier tile is its carry; the team where the row began adds the carries of the tiles behind it. The
-// same again between groups, through memory, is combine_groups.cuh. All tiles are equally much work, however long rows
-// are.
+// Contributions are sorted by row. A block of threads sums a group of kTiles tiles of kTile contributions. A team of
+// lanes sums each tile, a lane some neighbouring columns. A row that begins and ends in one tile is complete there. The
+// sum of contributions at the start of a tile whose row began earlier is the tile's carry: the team where the row began
+// adds the carries of later tiles. combine_groups.cuh does the same between groups, through memory. Tiles are equal
+// work, however long rows are.
 #pragma once
 
 #include "raggrad/cuda/call.cuh"
@@ -15,7 +15,7 @@
 
 namespace raggrad::sparse_segment::on_cuda {
 
-// Contributions in a tile. Defines results, as kContributionsPerGroup does: both fix the order of sums.
+// Contributions of a tile. Defines results, as kContributionsPerGroup does: both fix the order of sums.
 inline constexpr int kTile = 32;
 inline constexpr int kTiles = kContributionsPerGroup / kTile;
 
@@ -24,21 +24,21 @@ inline constexpr int kMaxLanes = cuda::kTuning.sum_max_lanes_per_team;
 static_assert(kTile % kBatch == 0, "batches do not go over the end of a tile");
 static_assert(kContributionsPerGroup % (kTiles * kMaxLanes) == 0, "each thread loads equally many contributions");
 
-// The gradient, and contributions to it in the order of rows.
+// Operands and sink of the sums.
 template <class T>
 struct SumJob {
   const T* grad;  // [segments, width]
   int64_t width;
-  const Contribution* contributions;  // [n]
+  const Contribution* contributions;  // [n], sorted by row
   int64_t n;
-  const uint32_t* unique_before;  // [groups + 1]
-  const uint32_t* counts;         // ids per segment; null: contributions are not scaled
+  const uint32_t* unique_before;  // [groups + 1]: unique rows that begin before each group
+  const uint32_t* counts;         // ids per segment; null if contributions are not scaled
   SegmentCombiner combiner;
-  SumType<T>* carries;  // [groups, width]: what a group has of a row that began before it
-  SumType<T>* tails;    // [groups, width]: what it has of a row that began in it and does not end there
+  SumType<T>* carries;  // [groups, width]: a group's sum for the row that began before it
+  SumType<T>* tails;    // [groups, width]: its sum for the row that begins in it and extends into the next
   RowSink<T> sink;
 
-  // The factor of contributions of a segment: rounded once, from double.
+  // The factor of a segment's contributions, computed in double and rounded once.
   __device__ SumType<T> Scale(uint32_t segment) const {
     if (counts == nullptr) return 1;
     const double count = counts[segment];
@@ -46,42 +46,43 @@ struct SumJob {
   }
 };
 
-// Sums all rows of the job into its sink; kUpdate says which of the sink's ways. The job's carries and tails are set by
-// it. n > 0. Memory: two rows of sums for each group with kFast.
+// Queues the sums of all rows of the job into its sink. kUpdate: the sink updates a table, instead of storing. Sets the
+// job's carries and tails. n > 0. Memory: two rows of sums for each group with kFast.
 template <class T, bool kUpdate>
 Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation) noexcept;
 
 // A group of contributions, in shared memory.
 template <class A>
 struct Group {
-  // One more in a tile, so that teams read from different banks.
-  int64_t offsets[kTiles][kTile + 1];  // of the rows of the gradient; 0 where there is no contribution
+  // Tiles are padded by one, so that teams read from different banks.
+  int64_t offsets[kTiles][kTile + 1];  // of rows of the gradient; 0 where there is no contribution
   uint32_t segments[kTiles][kTile + 1];
   A scales[kTiles][kTile + 1];
   uint32_t rows[kContributionsPerGroup];
-  // Bit i of tile t: a row begins at contribution i, or there is none, which ends rows as well. Of the next group, bit
-  // 0.
+  // Bit i of tile t is set if a row begins at contribution i, or if there is no such contribution, which ends the row
+  // before it as well. The last word has only bit 0, of the next group's first contribution.
   uint32_t begins[kTiles + 1];
-  uint32_t unique_before[kTiles];  // how many begin in the tiles before; only for tiles that have contributions
+  uint32_t unique_before[kTiles];  // rows that begin in earlier tiles of the group; only for tiles with contributions
 
-  // Whether the row at the end of the tile has contributions in the next one.
+  // Whether the last row of the tile extends into the next.
   __device__ bool GoesOn(int tile) const { return (begins[tile + 1] & 1) == 0; }
 };
 
-// f(k) for the contributions of a group, by all threads of the block, whose number divides kContributionsPerGroup.
+// Calls f(k) for each contribution k of a group. By all threads of the block, whose number divides
+// kContributionsPerGroup.
 template <class F>
 __device__ void ForEachInGroup(const F& f) {
   for (int k = static_cast<int>(threadIdx.x); k < kContributionsPerGroup; k += static_cast<int>(blockDim.x)) f(k);
 }
 
-// All but the scales and unique_before.
+// Loads all of a group but scales and unique_before.
 template <class T>
 __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
     const int64_t i = first + k;
     const bool exists = i < job.n;
     const Contribution contribution = exists ? job.contributions[i] : Contribution{};
-    uint32_t row_before = __shfl_up_sync(~0U, contribution.row, 1);  // a warp has just one tile
+    uint32_t row_before = __shfl_up_sync(~0U, contribution.row, 1);  // a warp has exactly one tile
     if (k % kTile == 0 && exists && i > 0) row_before = job.contributions[i - 1].row;
     const uint32_t mask = __ballot_sync(~0U, !exists || i == 0 || row_before != contribution.row);
     if (k % kTile == 0) group.begins[k / kTile] = mask;
@@ -96,7 +97,7 @@ __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>
   __syncthreads();
 }
 
-// The part that LoadGroup leaves out: while it is read, rows of the gradient can be on their way.
+// Loads scales and unique_before. Separate from LoadGroup, so that loads of the gradient are in flight meanwhile.
 template <class T>
 __device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
@@ -110,7 +111,7 @@ __device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>
   __syncthreads();
 }
 
-// Writes which table rows begin in the group. By all threads of the block.
+// Writes the table rows of the rows that begin in the group. By all threads of the block.
 template <class T>
 __device__ void WriteUniqueRows(const SumJob<T>& job, int64_t first, const Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
@@ -122,7 +123,7 @@ __device__ void WriteUniqueRows(const SumJob<T>& job, int64_t first, const Group
   });
 }
 
-// sums += x * scale; the product is rounded.
+// sums += x * scale, with a rounded product.
 template <class T, int kColumns>
 __device__ void AddScaled(SumType<T> (&sums)[kColumns], const Columns<T, kColumns>& x, SumType<T> scale) {
   for (int c = 0; c < kColumns; ++c) {
@@ -130,7 +131,7 @@ __device__ void AddScaled(SumType<T> (&sums)[kColumns], const Columns<T, kColumn
   }
 }
 
-// Adds the contributions of `row` from the i-th on, however many there are.
+// Adds all contributions of `row` from position i on.
 template <class T, int kColumns>
 __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t column, SumType<T> (&sums)[kColumns]) {
   for (bool more = true; more; i += kBatch) {
@@ -151,9 +152,9 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
   }
 }
 
-// The block's first contribution is blockIdx.x * kContributionsPerGroup; its columns, strip blockIdx.y + first_strip of
-// 2^lane_bits lanes. kSequential: left to right, whole rows by the team where they begin; nothing is left for other
-// groups.
+// Block (x, y) sums group x, in the columns of strip first_strip + y. A strip is the columns of a team, which has
+// 2^lane_bits lanes. With kSequential the team where a row begins adds all of it, left to right, and leaves nothing to
+// CombineGroupsKernel.
 template <class T, int kColumns, bool kUpdate, Accumulation kAccumulation>
 __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_per_multiprocessor)
     SumGroupsKernel(const SumJob<T> job, int lane_bits, int64_t first_strip) {
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
   const int64_t first = int64_t{blockIdx.x} * kContributionsPerGroup;
   const int64_t strip = first_strip + blockIdx.y;
   cuda::AwaitKernelBefore();
-  cuda::LetNextKernelStart();  // not earlier: what the next one reads at once is complete now
+  cuda::LetNextKernelStart();  // only now: CombineGroupsKernel reads the plan before it waits for this kernel
   LoadGroup(job, first, group);
 
   const int lane = static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1);
@@ -185,13 +186,13 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
   const uint32_t begins = group.begins[tile];
   const bool goes_on = count == kTile && group.GoesOn(tile);
   uint32_t next_row = count > 0 ? job.unique_before[blockIdx.x] + group.unique_before[tile] : 0;
-  bool began = false;  // the row that is being summed began in this tile
+  bool began = false;  // whether the current row began in this tile
   A sums[kColumns] = {};
 
   const auto keep_carry = [&] {
     for (int c = 0; c < kColumns; ++c) carries[tile][lane][c] = sums[c];
   };
-  const auto finish_row = [&](int end) {  // it ends before contribution `end` of the tile
+  const auto finish_row = [&](int end) {  // the row ends before contribution `end` of the tile
     if (began) {
       job.sink.template Take<kColumns, kUpdate>(next_row - 1, group.rows[tile * kTile + end - 1], column, job.width,
                                                 sums);
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
     finish_row(kTile);
   } else {
     __syncthreads();
-    // Adds the carries from tile t on; whether the row ends in this group.
+    // Adds the carries from tile t on. Returns whether the row ends in this group.
     const auto add_carries = [&](int t) {
       for (; t < kTiles; ++t) {
         for (int c = 0; c < kColumns; ++c) sums[c] = cuda::Add(sums[c], carries[t][lane][c]);

@@ -1,4 +1,4 @@
-// How the kernels that sum rows are started: the definition of SumRows, for the two files that have its instances.
+// The definition of SumRows, which launches the kernels. For the two files that instantiate it.
 #pragma once
 
 #include "raggrad/ops/sparse_segment/grad/combine_groups.cuh"
@@ -9,7 +9,7 @@ namespace sum_rows_internal {
 
 using cuda::Call;
 
-// f(number of strips, the first of them), in batches that fit CUDA's grid limit.
+// Calls f(number of strips, first strip) in batches that fit CUDA's grid limit.
 template <class F>
 Status ForEachStrips(int64_t strips, const F& f) noexcept {
   for (int64_t first = 0; first < strips; first += cuda::kMaxGridY) {
@@ -24,7 +24,7 @@ Status SumGroups(const Call& call, const SumJob<T>& job, unsigned groups, Accumu
   int lane_bits = 1;  // a block needs a warp
   while (1 << lane_bits < std::min<int64_t>(lanes_wanted, kMaxLanes)) ++lane_bits;
   const unsigned threads = static_cast<unsigned>(kTiles) << lane_bits;
-  // Without columns there is still one strip: rows are numbered in it.
+  // Without columns there is still one strip, which writes the unique rows.
   const int64_t strips = std::max<int64_t>((lanes_wanted + (1 << lane_bits) - 1) >> lane_bits, 1);
   const auto kernel = accumulation == Accumulation::kFast
                           ? &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kFast>
@@ -43,7 +43,7 @@ Status CombineGroups(const Call& call, const SumJob<T>& job, int64_t groups) noe
   });
 }
 
-// Whether a lane can read and write that many neighbouring columns of every array at once.
+// Whether every array is aligned so that a lane can load and store that many columns at once.
 template <class T, bool kUpdate>
 bool IsAligned(const SumJob<T>& job, int columns) noexcept {
   const auto aligned = [&](const void* array, size_t element) {
@@ -56,7 +56,7 @@ bool IsAligned(const SumJob<T>& job, int columns) noexcept {
          aligned(update.state2, sizeof(SumType<T>));
 }
 
-// With 16 bytes of columns per lane where the arrays allow it, else 4 columns of the short types, else one.
+// Calls SumGroups with 16 bytes of columns per lane if arrays are aligned; else 4 columns of 16-bit types; else one.
 template <class T, bool kUpdate, int kColumns>
 Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, Accumulation accumulation) noexcept {
   if constexpr (kColumns > 1) {

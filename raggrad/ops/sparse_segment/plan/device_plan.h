@@ -11,18 +11,18 @@ inline constexpr int64_t GroupsOf(int64_t contributions) {
   return (contributions + kContributionsPerGroup - 1) / kContributionsPerGroup;
 }
 
-// As on the CPU, but aligned, so that it is one access to memory.
+// The CPU's, but aligned, so that it is loaded at once.
 struct alignas(8) Contribution {
   uint32_t row;
   uint32_t segment;
 };
 
 struct Plan {
-  Scratch<Contribution> contributions;      // [n]: ascending rows; equal ones are in the order of the input
-  Scratch<uint32_t> memory;                 // of the next two
+  Scratch<Contribution> contributions;      // [n], sorted by row; those of a row are in input order
+  Scratch<uint32_t> memory;                 // holds the next two arrays
   const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group
-  const uint32_t* counts = nullptr;         // ids per segment; null if it was not asked for
-  int64_t num_unique = 0;                   // once it has been read back
+  const uint32_t* counts = nullptr;         // ids per segment; null if not wanted
+  int64_t num_unique = 0;                   // set once it is read back
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda

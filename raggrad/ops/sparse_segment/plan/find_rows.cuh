@@ -1,4 +1,4 @@
-// The last step of a plan: where rows begin, and the report on all of it.
+// The last step of a plan: counts the rows that begin in each group, and writes the report.
 #pragma once
 
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
@@ -12,9 +12,9 @@ inline constexpr int kFindThreads = kContributionsPerGroup;  // one for each con
 inline constexpr int kGroupsPerBlock = kTuning.find_groups_per_block;
 static_assert(kGroupsPerBlock <= kFindThreads);
 
-// The findings of the kernels about the ids, zero at first.
+// Words that the kernels of a plan share, zero at first.
 struct Notes {
-  unsigned long long first_fault;  // ~Fault::Encode(), so that the first is the largest
+  unsigned long long first_fault;  // ~Fault::Encode(), so that atomicMax finds the first fault
   uint32_t descending;
   uint32_t blocks_counted;
   uint32_t tickets[kMaxPasses];
@@ -24,7 +24,7 @@ struct Notes {
 struct ReportJob {
   Ids indices;
   Ids segment_ids;
-  Report report;  // but for what is found out
+  Report report;  // all words that are known beforehand
   Report* out;    // in device memory or in pinned host memory
 
   ReportJob(const SegmentIds& ids, const ReportTo& to) noexcept
@@ -34,7 +34,7 @@ struct ReportJob {
     report.combiner = static_cast<uint64_t>(to.combiner);
     report.token = to.token;
   }
-  // As the notes have them: the code of the first fault, whether segment ids do not ascend.
+  // first_fault and descending are those of Notes.
   __device__ void Write(uint64_t num_unique, uint64_t first_fault, uint64_t descending) const {
     Report written = report;
     written.num_unique = num_unique;
@@ -46,7 +46,7 @@ struct ReportJob {
       written.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
     }
     *out = written;
-    __threadfence_system();  // whoever sees the token sees all
+    __threadfence_system();  // a host that sees the token sees all words
     *const_cast<volatile uint64_t*>(&out->token) = report.token;
   }
 };
@@ -61,7 +61,7 @@ struct RowsJob {
   Notes* notes;
 };
 
-// Counts of rows become counts of rows before, by one block; their sum.
+// Replaces the count of each group by the sum of the counts before it, and returns the sum of all. By one block.
 __device__ inline uint32_t SumBefore(uint32_t* in_groups, int64_t groups) {
   constexpr int kPerThread = kTuning.find_counts_per_thread;
   using Scan = cub::BlockScan<uint32_t, kFindThreads, cub::BLOCK_SCAN_WARP_SCANS>;
@@ -78,12 +78,13 @@ __device__ inline uint32_t SumBefore(uint32_t* in_groups, int64_t groups) {
       if (first + k < groups) in_groups[first + k] = before + counts[k];
     }
     before += total;
-    __syncthreads();  // the storage is used again
+    __syncthreads();  // the next round reuses the storage
   }
   return before;
 }
 
-// Whether all other blocks have been here before this one; then what they had written can be read. By the whole block.
+// Whether this is the last block to call it. If so, everything that other blocks wrote before their call can be read.
+// By all threads of the block.
 __device__ inline bool IsLastBlock(uint32_t* blocks_before) {
   if (gridDim.x == 1) {
     __syncthreads();
@@ -98,8 +99,8 @@ __device__ inline bool IsLastBlock(uint32_t* blocks_before) {
   return is_last;
 }
 
-// A block for kGroupsPerBlock groups: how many rows begin in each. The last block to come here makes of that how many
-// begin before each group, and writes the report.
+// Each block counts the rows that begin in each of kGroupsPerBlock groups. The last block to finish sums the counts and
+// writes the report.
 static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const RowsJob job, const ReportJob report) {
   cuda::LetNextKernelStart();
   __shared__ uint32_t counts[kGroupsPerBlock];
@@ -108,7 +109,7 @@ static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const Rows
   if (thread < kGroupsPerBlock) counts[thread] = 0;
   cuda::AwaitKernelBefore();
   const uint64_t first_fault = job.notes->first_fault, descending = job.notes->descending;
-  uint32_t mine[kGroupsPerBlock], before[kGroupsPerBlock];  // rows; equal where there is none
+  uint32_t mine[kGroupsPerBlock], before[kGroupsPerBlock];  // rows; equal where no row begins
 #pragma unroll
   for (int g = 0; g < kGroupsPerBlock; ++g) {
     const int64_t i = (first_group + g) * kContributionsPerGroup + thread;

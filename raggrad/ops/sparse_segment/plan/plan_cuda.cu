@@ -1,4 +1,4 @@
-// Plans in device memory: ids are checked, counted, sorted by row, and rows are counted per group of contributions.
+// Makes plans in device memory: checks the ids, counts them, sorts them by row, and counts the rows of each group.
 #include "raggrad/cuda/pinned_words.cuh"
 #include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/plan/find_rows.cuh"
@@ -22,7 +22,7 @@ __device__ void NoteFault(Notes* notes, const Fault& fault) {
 }
 
 __device__ bool InRange(int64_t id, int64_t limit) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(limit); }
-// A bad id counts as 0, so that nothing is read or written out of bounds until it is reported.
+// Replaces a bad id by 0, so that nothing is read or written out of bounds before the id is reported.
 __device__ uint32_t OrZero(int64_t id, int64_t limit) { return InRange(id, limit) ? static_cast<uint32_t>(id) : 0; }
 
 struct PrepareJob {
@@ -31,18 +31,18 @@ struct PrepareJob {
   int64_t n;
   int64_t table_rows;
   int64_t num_segments;
-  int64_t per_block;
+  int64_t per_block;  // ids
   bool segments_first;
   Contribution* contributions;
   int passes;
   int digit_bits;
   Notes* notes;
-  uint32_t* counts;  // may be null
+  uint32_t* counts;  // of ids per segment; may be null
   IdCopies copies;
 };
 
-// counts[segment] += 1 for the lanes of a warp that have one, the first ones. Segment ids mostly come in runs: one
-// addition to memory for each.
+// counts[segment] += 1 for each lane that has a segment; those are the first lanes of the warp. Segment ids mostly come
+// in runs, and a run is one atomic addition.
 __device__ void CountRuns(uint32_t* counts, bool has_segment, uint32_t segment) {
   const unsigned lane = Lane();
   const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_segment));
@@ -52,7 +52,8 @@ __device__ void CountRuns(uint32_t* counts, bool has_segment, uint32_t segment) 
   if (starts_run) atomicAdd(counts + segment, later_starts != 0 ? __ffs(later_starts) : lanes - lane);
 }
 
-// The digits of the rows that the first lanes of a warp have. One row in all of them is one addition, not a queue.
+// Counts the digits of the rows that the first lanes of a warp have. If all rows are equal, one lane adds for all,
+// since additions to one address would queue.
 __device__ void CountDigits(const PrepareJob& job, uint32_t (*histograms)[kMaxDigits], bool has_row, uint32_t row) {
   const unsigned lanes = __popc(__ballot_sync(kAllLanes, has_row));
   const uint32_t first_row = __shfl_sync(kAllLanes, row, 0);
@@ -72,7 +73,7 @@ __device__ void CheckId(const PrepareJob& job, int64_t i, int64_t row, int64_t s
   }
 }
 
-// A block looks at job.per_block ids.
+// Each block checks and counts job.per_block ids.
 __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJob job) {
   cuda::LetNextKernelStart();
   __shared__ uint32_t histograms[kMaxPasses][kMaxDigits];
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
   const int64_t begin = blockIdx.x * job.per_block, end = min(begin + job.per_block, job.n);
   for (int64_t chunk = begin; chunk < end; chunk += kPrepareThreads * kPerThread) {
     const int64_t first = chunk + threadIdx.x;
-    const int64_t left = end - first;  // of this thread and those behind it
+    const int64_t left = end - first;  // ids of this thread and of those after it
     const int count = left <= 0 ? 0 : static_cast<int>(min((left - 1) / kPrepareThreads + 1, int64_t{kPerThread}));
     int64_t rows[kPerThread], segments[kPerThread];
     job.indices.Load<kPrepareThreads>(first, count, rows);
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
   });
 }
 
-// Sorts from one of the two places into the other, and back, pass after pass. States and what the notes count are zero.
+// Queues all passes. Each sorts from one of the two arrays into the other. States and tickets must be zero.
 template <int kRounds, class Word>
 Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
                  Contribution* to) noexcept {
@@ -137,7 +138,7 @@ Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* not
   return {};
 }
 
-// One thread for each id: the first that differs, as ~position, so that it is the largest.
+// Finds the first id that differs from the plan's, as ~position for atomicMax. One thread for each id.
 __global__ void CompareKernel(const Ids ids, const int32_t* planned, int64_t n, unsigned long long* first) {
   const int64_t i = GlobalThread();
   if (i < n && ids[i] != planned[i]) atomicMax(first, ~static_cast<unsigned long long>(i));
@@ -163,9 +164,11 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.ctx, ids.n());
   if (!spare.ok()) return spare.status();
 
-  // Zeros at first: the states of the sort's tiles, the notes, the counts. Then the rows before each group.
+  // One block of memory: the states of the sort's tiles, the notes and the counts, which start as zeros; then
+  // unique_before.
   const int64_t groups = GroupsOf(ids.n());
-  const int64_t counts = count_segments ? std::max<int64_t>(ids.num_segments, 1) : 0;  // bad ids count as 0
+  // At least one count: bad segment ids become 0.
+  const int64_t counts = count_segments ? std::max<int64_t>(ids.num_segments, 1) : 0;
   constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
   const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
   const int64_t zeros = states + kNotes + counts;
@@ -206,7 +209,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   if (!queued.ok()) return queued;
   if (Status s = QueueFindRows(call, {sorted, ids.n(), groups, unique_before, notes}, ReportJob(ids, to)); !s.ok())
     return s;
-  return Result<Plan>(std::move(plan));  // nvcc 13.0 would copy
+  return Result<Plan>(std::move(plan));  // `return plan` would copy with nvcc 13.0
 }
 
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept {

@@ -1,4 +1,4 @@
-// How plans are made in device memory. Everything is queued on the call's stream; only Await waits for it.
+// Making plans in device memory. All functions queue work on the call's stream; only Await waits for it.
 #pragma once
 
 #include "raggrad/cuda/call.cuh"
@@ -12,7 +12,7 @@ namespace raggrad::sparse_segment::on_cuda {
 using cuda::Call;
 using cuda::UncapturedCall;
 
-// Indices or segment ids: of either type, or, without data, position i has id i.
+// Indices or segment ids, int32 or int64. Without data, the id of position i is i.
 struct Ids {
   const void* data;
   bool wide;
@@ -22,7 +22,7 @@ struct Ids {
     if (data == nullptr) return i;
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
   }
-  // Ids first, first + kStep, ..., `count` of them at most, all on their way at once.
+  // Loads ids first, first + kStep, ..., `count` of them, all in flight at once.
   template <int kStep, int kMost>
   __device__ void Load(int64_t first, int count, int64_t (&ids)[kMost]) const {
     const auto load = [&](const auto* typed) {
@@ -41,33 +41,34 @@ struct Ids {
   }
 };
 
-// Where copies of the ids go, if they are wanted.
+// Destinations for copies of the ids; null if not wanted.
 struct IdCopies {
   int32_t* indices = nullptr;
   int32_t* segment_ids = nullptr;
 };
 
-// Where the report on the ids goes: into device memory, or into memory that the host waits at.
+// Destination of the report on the ids: device memory, or pinned memory that the host polls.
 struct ReportTo {
   Report* report;
-  uint64_t token;                                    // comes last, so that whoever sees it sees the report
-  SegmentCombiner combiner = SegmentCombiner::kSum;  // CheckPadded names the operator by it
+  uint64_t token;                                    // written last: who sees it sees the whole report
+  SegmentCombiner combiner = SegmentCombiner::kSum;  // tells CheckPadded the operator's name
 
-  // Pinned memory of this thread. A call that sends a report there has to wait for it.
+  // Pinned memory of this thread. A call that sends a report there has to await it.
   static Result<ReportTo> ThisThread() noexcept;
-  // The report, or the error that is in it. Takes a few microseconds less than waiting for the stream and a copy.
+  // Waits for the report and returns it, or the error that it describes. Some microseconds faster than waiting for the
+  // stream and copying.
   Result<Report> Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept;
 };
 
-// UNIMPLEMENTED if there are too many ids, or too many segments where they are counted or summed.
+// UNIMPLEMENTED if there are too many ids for 32 bits, or, if segments are counted or summed, too many segments.
 Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept;
 
-// The plan of the ids; num_unique stays unset. Bad ids count as 0. n, table_rows > 0. UNIMPLEMENTED for sizes that do
-// not fit in 32 bits.
+// Queues the making of a plan; its num_unique stays unset. Bad ids become 0. n and table_rows must be positive.
+// UNIMPLEMENTED for sizes that do not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segments, const IdCopies& copies,
                        const ReportTo& to) noexcept;
 
-// Only the report on ids that make no contributions, in device memory.
+// Queues only a report, for ids that make no contributions.
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept;
 
 }  // namespace raggrad::sparse_segment::on_cuda

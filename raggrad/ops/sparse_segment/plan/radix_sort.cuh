@@ -1,10 +1,11 @@
-// A stable radix sort by row. It is made for some million contributions, where CUB's takes twice as long: digits have
-// up to 10 bits, so that two passes do for a million rows; a tile is as large as one multiprocessor can hold, so that
-// all of them run at once; and since all of them arrive together at the question how many contributions earlier tiles
-// have, they ask in two steps, within families of tiles and between families.
+// A stable radix sort of contributions by row. CUB's takes twice as long for a million contributions. Three things make
+// the difference. Digits have up to 10 bits, so that two passes sort a million rows. A tile is as large as one
+// multiprocessor can hold, so that all tiles run at once. A tile has to add up the counts of all earlier tiles, which
+// are not complete yet when all run at once; it does so in two steps, within its family of 16 tiles and over earlier
+// families.
 //
-// A pass: every tile counts its digits, finds out how many of each there are in earlier tiles, sorts its contributions
-// in shared memory and writes them where they belong.
+// In a pass every tile counts its digits, adds up the counts of earlier tiles, sorts its contributions in shared memory
+// and writes them to their places.
 #pragma once
 
 #include <bit>
@@ -36,10 +37,10 @@ struct SortShape {
   int passes;
   int digit_bits;
   int rounds;
-  bool wide;  // counts do not fit into 30 bits
+  bool wide;  // counts need more than 30 bits
   int64_t tiles;
 
-  // table_rows > 0
+  // table_rows must be positive.
   SortShape(int64_t n, int64_t table_rows) noexcept {
     constexpr int64_t kMultiprocessors = kTuning.multiprocessors;
     const int bits = std::max(static_cast<int>(std::bit_width(static_cast<uint32_t>(table_rows - 1))), 1);
@@ -49,11 +50,11 @@ struct SortShape {
     wide = n >= int64_t{1} << 30;
     tiles = (n + rounds * kSortThreads - 1) / (rounds * kSortThreads);
   }
-  // Of a pass: for the tiles, then for the families.
+  // Words of states in a pass: those of the tiles, then those of the families.
   int64_t states() const noexcept { return (tiles + (tiles + kFamily - 1) / kFamily) << digit_bits; }
 };
 
-// The digit of a row that a pass looks at.
+// Extracts the digit that a pass sorts by.
 struct Digit {
   int shift;
   uint32_t mask;
@@ -66,20 +67,20 @@ struct SortPass {
   const Contribution* contributions;
   int64_t n;
   Digit digit;
-  const uint32_t* histogram;  // how many contributions have each digit
-  uint32_t* ticket;           // the next tile, so that earlier tiles have been started; 0 at first
-  Word* tiles;                // [tiles, digits]: states, see below; 0 at first
-  Word* families;             // [families, digits]
+  const uint32_t* histogram;  // contributions of each digit
+  uint32_t* ticket;           // the next tile; blocks draw it, so that earlier tiles have always started; 0 at first
+  Word* tiles;                // [tiles, digits]: States; 0 at first
+  Word* families;             // [families, digits]: States; 0 at first
   Contribution* sorted;
 
   __device__ uint32_t digits() const { return digit.mask + 1; }
 };
 
-// What a tile or a family of tiles says of a digit, in one word: a count, and what it is the count of.
+// The count of a digit that a tile or family publishes, in one word with a flag for its meaning. 0: not yet published.
 template <class Word>
 struct State {
-  static constexpr Word kItsOwn = Word{1} << (8 * sizeof(Word) - 2);
-  static constexpr Word kUpToItsEnd = kItsOwn << 1;
+  static constexpr Word kItsOwn = Word{1} << (8 * sizeof(Word) - 2);  // the count of this tile or family alone
+  static constexpr Word kUpToItsEnd = kItsOwn << 1;                   // with all families before
 
   static constexpr __device__ Word Count(Word word) { return word & (kItsOwn - 1); }
   static __device__ Word Load(Word* state) { return Shared(*state).load(::cuda::memory_order_relaxed); }
@@ -89,8 +90,8 @@ struct State {
   using Shared = ::cuda::atomic_ref<Word, ::cuda::thread_scope_device>;
 };
 
-// How many contributions of the tiles before this one, in its family, have the digit. Waits until all of them have said
-// it.
+// The number of contributions with the digit in earlier tiles of the same family. Waits until all of them have
+// published their counts.
 template <class Word>
 __device__ Word CountInFamily(const SortPass<Word>& pass, uint32_t tile, uint32_t digit) {
   const uint32_t earlier = tile % kFamily;
@@ -108,7 +109,7 @@ __device__ Word CountInFamily(const SortPass<Word>& pass, uint32_t tile, uint32_
   }
 }
 
-// The same for the families before this one.
+// The same for all earlier families.
 template <class Word>
 __device__ Word CountInEarlierFamilies(const SortPass<Word>& pass, uint32_t family, uint32_t digit) {
   constexpr int kAtOnce = kTuning.sort_families_at_once;
@@ -122,7 +123,7 @@ __device__ Word CountInEarlierFamilies(const SortPass<Word>& pass, uint32_t fami
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      if (states[k] == 0) break;  // is asked again
+      if (states[k] == 0) break;  // not published yet: loaded again in the next round
       sum += State<Word>::Count(states[k]);
       if (states[k] >= State<Word>::kUpToItsEnd) return sum;
       --family;
@@ -131,7 +132,8 @@ __device__ Word CountInEarlierFamilies(const SortPass<Word>& pass, uint32_t fami
   return sum;
 }
 
-// How many contributions of all tiles before this one have the digit; it has `count` of them itself, and has said so.
+// The number of contributions with the digit in all earlier tiles. This tile has `count` and has published it. The last
+// tile of a family publishes for the family.
 template <class Word>
 __device__ Word CountBefore(const SortPass<Word>& pass, uint32_t tile, uint32_t digit, uint32_t count) {
   const uint32_t family = tile / kFamily;
@@ -144,15 +146,15 @@ __device__ Word CountBefore(const SortPass<Word>& pass, uint32_t tile, uint32_t 
   return before;
 }
 
-// How many earlier contributions of the warp have the same digit. `counts` is the warp's, and is kept.
+// The number of earlier contributions of the warp with the same digit. Updates the warp's counts.
 __device__ inline uint32_t RankInWarp(uint16_t* counts, bool exists, uint32_t digit) {
   const uint32_t shift = digit % 2 * 16;
   uint32_t rank = 0;
   if (exists) rank = atomicAdd(reinterpret_cast<uint32_t*>(counts) + digit / 2, 1U << shift) >> shift & 0xffff;
   __syncwarp();
   const uint32_t after = counts[digit];
-  // Lanes with the same digit, which are few, were served in any order, all but the last of them show it, and get ranks
-  // in theirs.
+  // Atomics serve lanes with the same digit in any order. All of them but the last notice it, because the count is more
+  // than their rank + 1. Then the warp puts them in order. Few lanes share a digit.
   for (uint32_t unordered = __ballot_sync(kAllLanes, exists && after != rank + 1); unordered != 0;) {
     const uint32_t shared_digit = __shfl_sync(kAllLanes, digit, __ffs(unordered) - 1);
     const bool is_peer = exists && digit == shared_digit;
@@ -163,7 +165,7 @@ __device__ inline uint32_t RankInWarp(uint16_t* counts, bool exists, uint32_t di
   return rank;
 }
 
-// Counts per warp become counts of the warps before; their sum. For one digit.
+// Replaces each warp's count of a digit by the sum of the counts of earlier warps, and returns the sum of all.
 __device__ inline uint32_t SumOverWarps(uint16_t* counts, uint32_t digits) {
   constexpr int kWarps = kSortThreads / kWarp, kAtOnce = kTuning.sort_warps_at_once;
   static_assert(kWarps % kAtOnce == 0);
@@ -181,7 +183,7 @@ __device__ inline uint32_t SumOverWarps(uint16_t* counts, uint32_t digits) {
   return sum;
 }
 
-// A block for each tile.
+// Each block sorts one tile.
 template <int kRounds, class Word>
 __global__ void __launch_bounds__(kSortThreads) SortPassKernel(const SortPass<Word> pass) {
   constexpr uint32_t kWarps = kSortThreads / kWarp, kTileSize = kSortThreads * kRounds;
@@ -189,7 +191,7 @@ __global__ void __launch_bounds__(kSortThreads) SortPassKernel(const SortPass<Wo
   __shared__ typename Scan::TempStorage scan_storage;
   __shared__ uint32_t offsets[kMaxDigits];
   __shared__ uint32_t ticket;
-  // First counts of digits, one row per warp, then the sorted contributions.
+  // Shared memory first has the counts of digits, one row for each warp, and later the sorted contributions.
   auto* const counts = cuda::DynamicShared<uint16_t>();
   auto* const sorted = cuda::DynamicShared<Contribution>();
 
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(kSortThreads) SortPassKernel(const SortPass<Wo
   const uint32_t tile = ticket;
   const int64_t begin = int64_t{tile} * kTileSize;
   const auto size = static_cast<uint32_t>(pass.n - begin < kTileSize ? pass.n - begin : kTileSize);
-  // A warp has kRounds * kWarp neighbours, a round kWarp of them.
+  // A warp has kRounds * kWarp neighbouring contributions, kWarp of them in each round.
   const uint32_t first = warp * (kRounds * kWarp) + cuda::Lane();
   const int mine = first < size ? static_cast<int>((size - first + kWarp - 1) / kWarp) : 0;
   uint16_t* const warp_counts = counts + warp * digits;
@@ -226,7 +228,7 @@ __global__ void __launch_bounds__(kSortThreads) SortPassKernel(const SortPass<Wo
     count = SumOverWarps(counts + thread, digits);
     State<Word>::Store(pass.tiles + int64_t{tile} * digits + thread, State<Word>::kItsOwn | count);
   }
-  // Both at once: where the digit begins in the tile, and in all of the output.
+  // One scan of two sums: where the digit begins in the tile (low half), and in the whole output (high half).
   uint64_t begins = 0, total = 0;
   Scan(scan_storage).ExclusiveSum(uint64_t{everywhere} << 32 | count, begins, total);
   const auto begins_in_tile = static_cast<uint32_t>(begins);
