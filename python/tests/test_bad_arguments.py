@@ -130,7 +130,7 @@ SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
         (IndexedSlices(TABLE[:1], [9], (6, 2)).to_dense, (), "Index 9 out of range"),
         (IndexedSlices(TABLE[:1], [9], (6, 2)).coalesce, (), "Index 9 out of range"),
         (IndexedSlices(TABLE[:1], [9], (6, 2)).apply_, (TABLE.copy(), SGD(0.1)), "Index 9 out of range"),
-        (SLICES.apply_, (TABLE, SGD(0.1)), "table: expected memory of its own, got some of that of values"),
+        (SLICES.apply_, (TABLE, SGD(0.1)), "table: expected memory of its own, got memory of values"),
         (ops.fill_empty_rows, ([[0]], [1.0], [[1]], 0.0), "dense_shape"),
         (ops.fill_empty_rows, ([[0]], [{}], [1], 0.0), "values: expected numbers or bytes, got dict"),
         (ops.fill_empty_rows_grad, ([5], [1.0]), "Elements in reverse index"),

@@ -1,4 +1,4 @@
-// The choice of the backend: by the device that the operands are on.
+// Chooses the backend by the device of the operands.
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 

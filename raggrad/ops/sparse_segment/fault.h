@@ -8,7 +8,7 @@
 
 namespace raggrad::sparse_segment {
 
-// As one number, the smaller the earlier a serial check in TensorFlow's order would have met it.
+// A bad id. A serial check in TensorFlow's order meets the fault with the smallest Encode() first.
 struct Fault {
   enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne };
   static constexpr uint64_t kNone = ~uint64_t{0};
@@ -37,7 +37,7 @@ inline Status IndexError(std::string_view op, int64_t position, int64_t got, int
   return InvalidArgument(op, "Index ", got, " out of range [0, ", table_rows, "). [indices[", position, "]]");
 }
 
-// `value`: the id that is at fault.
+// The error for Encode() == code; `value` is the id at fault.
 inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t table_rows,
                          int64_t num_segments) noexcept {
   const Fault fault = Fault::Decode(code);
@@ -46,12 +46,12 @@ inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int6
   return IndexError(op, fault.position, value, table_rows);
 }
 
-// The result of looking at the ids, in 64-bit words of device memory.
+// The outcome of checking and counting ids, in 64-bit words of device memory.
 struct Report {
   uint64_t num_unique = 0;
   uint64_t fault = Fault::kNone;  // Encode() of the first
   int64_t value = 0;              // the id at fault
-  uint64_t table_rows = 0;        // this and the next two word the message
+  uint64_t table_rows = 0;        // this and the next two are for the message
   uint64_t num_segments = 0;
   uint64_t combiner = 0;
   uint64_t descending = 0;  // 1: segment ids do not ascend

@@ -9,14 +9,14 @@
 
 namespace raggrad::sparse_segment {
 
-// All that a plan is made from: checked shapes and types.
+// Ids whose shapes and types have been checked. A plan is made from them.
 struct SegmentIds {
   std::string_view op;     // for messages
   TensorView indices;      // [n]
-  TensorView segment_ids;  // [n]; no data: position i is segment i
+  TensorView segment_ids;  // [n]; without data, position i is segment i
   int64_t table_rows;
   int64_t num_segments;
-  // Which fault is reported first. TensorFlow's V1 Mean and SqrtN check all segment ids before the indices; all other
+  // Decides which fault is reported. TensorFlow's V1 Mean and SqrtN check all segment ids before the indices; all other
   // operators check index and segment id position by position.
   bool segments_first = false;
 
@@ -24,7 +24,7 @@ struct SegmentIds {
   bool position_is_segment() const noexcept { return segment_ids.data == nullptr; }
 };
 
-// How many rows a table can have: contributions name them in 32 bits.
+// The most rows that a table can have: contributions name them in 32 bits.
 inline constexpr int64_t kMaxTableRows = int64_t{1} << 32;
 
 inline Status CheckTableRows(std::string_view op, std::string_view argument, int64_t table_rows) noexcept {
@@ -33,13 +33,13 @@ inline Status CheckTableRows(std::string_view op, std::string_view argument, int
                          " rows, got ", table_rows, "]");
 }
 
-// value in [0, limit), for any limit >= 0.
+// Whether value is in [0, limit), for any limit >= 0.
 template <class Int>
 bool InRange(Int value, int64_t limit) noexcept {
   return static_cast<uint64_t>(static_cast<int64_t>(value)) < static_cast<uint64_t>(limit);
 }
 
-// The same for many at once: the bits of several, joined by |, are negative if one of them is out of range.
+// The same without a compare: the results of many values, joined by |, are negative if one value is out of range.
 template <class Int>
 int64_t NegativeIfOutOfRange(Int value, int64_t limit) noexcept {
   const auto bits = static_cast<uint64_t>(static_cast<int64_t>(value));

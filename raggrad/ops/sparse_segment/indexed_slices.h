@@ -1,4 +1,4 @@
-// IndexedSlices: a gradient that has only some rows of a table, and what is done with it.
+// IndexedSlices: a gradient with only some rows of a table, and functions that densify, coalesce and apply it.
 //
 //   Result<SparseSegmentGradV2Output> grad = SparseSegmentMeanGradV2(...);
 //   Status s = ApplyRows({grad->output.view(), grad->sorted_unique_indices.view(), table_rows}, Sgd{0.1}, table);
@@ -7,16 +7,15 @@
 //
 //   Status s = SparseSegmentGradApply(SegmentCombiner::kMean, d_pooled, indices, segment_ids, Sgd{0.1}, table);
 //
-// Row numbers may repeat and come in any order: rows with the same number are added in the order of the input (in
-// float32 for half and bfloat16, rounded once), before anything else is done with them. Everything here is
-// deterministic for any number of threads, and checks all ids before it changes anything.
+// Indices may repeat and come in any order. Slices of one row are first added in the order of the input (in float32 for
+// half and bfloat16, rounded once). Everything here is deterministic for any number of threads, and checks all ids
+// before it changes anything.
 //
 // Shapes and types:
-//   values    [n, inner...]     half, bfloat16, float32, float64
-//   indices   [n]               int32 or int64, in [0, table_rows)
-//   table     [table_rows, inner...]  any of these for half, bfloat16 and float32 values; float64 for float64. It must
-//   not
-//                               overlap with the states, nor with anything that is read.
+//   values   [n, inner...]           half, bfloat16, float32, float64
+//   indices  [n]                     int32 or int64, in [0, table_rows)
+//   table    [table_rows, inner...]  half, bfloat16 or float32; float64 if the values are. Must not overlap with the
+//                                    states or with anything that is read.
 //
 // Memory beyond the outputs: that of SparseSegmentSumGradV2 or -MeanGradV2 for the same ids; nothing per table row.
 #pragma once
@@ -42,22 +41,22 @@ struct IndexedSlices {
   IndexedSlicesView view() const noexcept { return {values.view(), indices.view(), table_rows}; }
 };
 
-// SparseSegmentGradV2 for tables of up to 2^32 rows, and its size as a number: the same bits.
+// SparseSegmentGradV2 for tables of up to 2^32 rows, with table_rows as a number. The same bits.
 Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
                                               const TensorView& indices, const TensorView& segment_ids,
                                               int64_t table_rows, const Context& ctx = {}) noexcept;
 
-// [table_rows, inner...]; +0 where there is no slice.
+// out: [table_rows, inner...]; +0 where there is no slice.
 Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
 
-// Every row number once, ascending.
+// Adds up the slices of each row: every index once, ascending.
 Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
 
 // One optimizer step on the rows of the table that the slices name.
 Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,
                  const Context& ctx = {}) noexcept;
 
-// SparseSegment...GradV2 and ApplyRows in one pass. Same bits as one after the other.
+// SparseSegment...GradV2 and ApplyRows in one pass, with the bits of one after the other.
 Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
                               const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
                               const Context& ctx = {}) noexcept;

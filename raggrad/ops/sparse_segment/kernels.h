@@ -22,14 +22,14 @@ struct GradProblem {
   SegmentIds ids;
   SegmentCombiner combiner;
   TensorView grad;                           // [ids.num_segments, inner...]
-  const SegmentPlan::State* plan = nullptr;  // made from these ids earlier; null: to be made
+  const SegmentPlan::State* plan = nullptr;  // made from these ids earlier; null: the backend makes one
   DType index_dtype = ids.indices.dtype;     // of sorted_unique_indices
   int64_t width = WidthOf(grad, ids.table_rows);
 
   bool is_scaled() const noexcept { return combiner != SegmentCombiner::kSum && width > 0; }
 };
 
-// A row update and its table, checked: table and states are [ids.table_rows, inner...], states in the type of sums.
+// A checked row update and its table. Table and states are [ids.table_rows, inner...], states in the type of sums.
 struct UpdateProblem {
   const RowUpdate& update;
   const MutableTensorView& table;
@@ -42,8 +42,8 @@ struct ForwardProblem {
   TensorView data;                      // [table_rows, inner...]
   TensorView indices;                   // [n]
   TensorView segment_ids;               // [n]
-  std::optional<int64_t> num_segments;  // in [0, 2^31); unset: the last segment id tells
-  bool ids_checked = false;             // they come from a plan
+  std::optional<int64_t> num_segments;  // in [0, 2^31); unset: the last segment id decides
+  bool ids_checked = false;             // true: they come from a plan
 
   int64_t n() const noexcept { return indices.dim(0); }
 };
@@ -55,7 +55,7 @@ using SumTypes =
 namespace on_cpu {
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
-// The rows of GradV2, rounded to grad's type, go into the update instead of an output.
+// Puts the rows of GradV2, rounded to grad's type, into the update instead of an output.
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu
@@ -86,7 +86,7 @@ struct Kernels {
 };
 }  // namespace on_cuda
 
-// On the device that the operands are on.
+// Run on the device of the operands (dispatch.cc).
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;

@@ -1,5 +1,5 @@
-// What the row loops of the gradients and of the forwards share. For code that is compiled per instruction-set level:
-// everything is a template of the level, or always inlined.
+// Operations that the row loops of gradients and forwards share. These loops are compiled per instruction-set level, so
+// everything here is a template of the level or always inlined.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace raggrad::sparse_segment {
 
-// Columns that the gradients sum together; A is the type of the sums. All of them fit the vector registers.
+// Columns that the gradients sum together: 256 bytes of sums of type A, which fit the vector registers.
 template <class A>
 inline constexpr int64_t kStrip = 256 / sizeof(A);
 
@@ -24,7 +24,7 @@ template <Isa I, class T>
   }
 }
 
-// For rows that lie anywhere in memory, when the ids tell early which come next.
+// Prefetches a row that a later id names: rows lie anywhere in memory, but the ids tell early which come next.
 template <Isa I, class T>
 [[gnu::always_inline]] inline void PrefetchRow(const T* row, int64_t columns) noexcept {
   constexpr int64_t kCacheLine = 64;

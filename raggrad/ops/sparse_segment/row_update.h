@@ -1,16 +1,16 @@
-// What can be done with a row of a gradient, instead of storing it: a step of an optimizer on that row of the table.
+// Optimizer steps that consume a gradient row by row, instead of storing it, and update those rows of the table.
 //
 //   RowUpdate update = Adagrad{.learning_rate = 0.05, .accumulator = MutableTensorView::Of(sums, Shape{rows, width})};
 //
-// With w a row of the table, g the gradient of that row, all in float32 (float64 if the table is), each operation
-// rounded by itself, subnormals flushed to zero; a half or bfloat16 table is rounded once, at the end:
+// w is a row of the table and g the gradient of that row. All is computed in float32 (float64 if the table is), each
+// operation rounded by itself, subnormals flushed to zero. A half or bfloat16 table is rounded once, at the end.
 //
 //   Sgd       w -= learning_rate * g
 //   Adagrad   a += g * g;   w -= learning_rate * g / (sqrt(a) + epsilon)
 //   Adam      m += (g - m) * (1 - beta1);   v += (g * g - v) * (1 - beta2)
 //             w -= m * rate / (sqrt(v) + epsilon),   rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
 //
-// Only rows that the gradient has are touched: Adagrad as in TensorFlow and PyTorch, Adam as in torch.optim.SparseAdam.
+// Only rows that the gradient has change: Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
 #pragma once
 
 #include <variant>
@@ -36,7 +36,7 @@ struct Adam {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  int64_t step = 1;  // the number of this update, from 1
+  int64_t step = 1;  // which update this is, counted from 1
   MutableTensorView m = {};
   MutableTensorView v = {};
 };

@@ -1,18 +1,21 @@
 // SegmentPlan: everything about indices and segment ids that gradients, forwards and updates need, made once.
 //
-//   Result<SegmentPlan> plan = SegmentPlan::Make(indices, segment_ids, {.table_rows = 1'000'000, .num_segments =
-//   65'536}); Result<Tensor> pooled = SparseSegment(SegmentCombiner::kMean, table, *plan);
+//   Result<SegmentPlan> plan =
+//       SegmentPlan::Make(indices, segment_ids, {.table_rows = 1'000'000, .num_segments = 65'536});
+//   Result<Tensor> pooled = SparseSegment(SegmentCombiner::kMean, table, *plan);
 //   Result<SparseSegmentGradV2Output> grad = SparseSegmentGradV2(SegmentCombiner::kMean, d_pooled, *plan);
 //
-// The ids are checked, sorted by row and counted; every function that takes a plan skips that part, which is a third to
-// a half of a gradient. Results are those of the function without a plan, bit for bit. A plan can be made early (in a
-// data loader), and used for several tables, from several threads at a time. It is in the memory that the ids were in,
-// and works with operands there: a plan of ids on a GPU is made by one call that waits for the stream, and what uses it
-// waits for nothing. That may be on any stream, and the plan may go as soon as the call is queued; but it has to stay
-// as long as a CUDA graph that such a call was captured in.
+// The ids are checked, sorted by row and counted. Every function that takes a plan skips that part, which is a third to
+// a half of a gradient, and gives the bits of the function without a plan. A plan can be made early (in a data loader)
+// and used for several tables, from several threads at a time.
 //
-// Memory: 20 bytes per id (24 for int64 indices of 2^31 rows and more), 8 per unique index and 8 per segment, from the
-// context's allocator, which must outlive the plan. While it is made, 4 bytes per id more. On a GPU as much, or less.
+// A plan lies in the memory of its ids, host or device, and works with operands there. On a GPU, Make waits for the
+// stream. Calls that use the plan wait for nothing and may be on any stream; the plan may be destroyed as soon as they
+// are queued, but must outlive a CUDA graph that captured one of them.
+//
+// Memory: 20 bytes per id (24 for int64 indices of 2^31 rows and more), 8 per unique row and 8 per segment, from the
+// context's allocator, which must outlive the plan. Make takes 4 bytes per id more. On a GPU: README.md beside this
+// file.
 #pragma once
 
 #include <memory>
@@ -30,8 +33,7 @@ class SegmentPlan {
   };
 
   // indices and segment_ids: [n], int32 or int64, in [0, table_rows) and [0, num_segments). Segment ids may come in any
-  // order, but only a plan of ascending ones can run a forward. INVALID_ARGUMENT names the first id that is out of
-  // range.
+  // order, but a forward needs a plan of ascending ones. INVALID_ARGUMENT names the first id that is out of range.
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   const Context& ctx = {}) noexcept;
 
@@ -42,9 +44,9 @@ class SegmentPlan {
   int64_t num_ids() const noexcept;
   int64_t num_unique() const noexcept;  // rows that a gradient has
   Sizes sizes() const noexcept;
-  bool ascending() const noexcept;  // the segment ids are
+  bool ascending() const noexcept;  // whether the segment ids ascend
 
-  // Whether the plan was made from these ids, in this order. INVALID_ARGUMENT names the first that differs. Reads
+  // Checks that the plan was made from these ids, in this order. INVALID_ARGUMENT names the first that differs. Reads
   // all of them: 1.3 million pairs take about 1 ms.
   Status CheckMadeFrom(const TensorView& indices, const TensorView& segment_ids,
                        const Context& ctx = {}) const noexcept;
@@ -61,7 +63,7 @@ class SegmentPlan {
 // grad: [plan.sizes().num_segments, inner...]
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
                                                       const SegmentPlan& plan, const Context& ctx = {}) noexcept;
-// [plan.sizes().table_rows, inner...]
+// out: [plan.sizes().table_rows, inner...]
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx = {}) noexcept;
 // data: [plan.sizes().table_rows, inner...]; out: [plan.sizes().num_segments, inner...]

@@ -1,7 +1,9 @@
-// Gradients of SparseSegmentSum, -Mean and -SqrtN: pooled embeddings, run backwards.
+// SparseSegmentSum, -Mean and -SqrtN, which pool rows of a table (embeddings), and their gradients.
+//
+// The gradients -------------------------------------------------------------------------------------------------------
 //
 // The forward pools rows of a table: out[s] = combine(data[indices[i]] for all i with segment_ids[i] == s). Its
-// gradient sends row segment_ids[i] of `grad`, scaled, to row indices[i]:
+// gradient adds row segment_ids[i] of `grad`, scaled, to row indices[i]:
 //
 //   row(r) = sum over i with indices[i] == r, in the order of i, of grad[segment_ids[i]] * scale(segment_ids[i])
 //
@@ -11,22 +13,24 @@
 //
 // half and bfloat16 are summed in float32 and rounded once. Products are rounded before they are added; float32 and
 // float64 subnormals are flushed to zero, as TensorFlow does. The bits do not depend on threads or instruction set.
-// With Accumulation::kFast the sum of a row is a fixed tree. On the CPU: runs of 64 contributions left to right, then
-// pairwise. On a GPU, where kFast is the default, it depends on where contributions lie when all are sorted by row:
-// what a row has in 32 neighbouring places is added left to right; then what it has in 16 such tiles, a group; then its
-// first group, plus part 0, plus part 1, ..., where part k of 16 is every 16th of its later groups from the k-th on.
+//
+// With Accumulation::kFast the sum of a row is a fixed tree. On the CPU it adds runs of 64 contributions left to right,
+// then the runs pairwise. On a GPU, where kFast is the default, all contributions are sorted by row and cut into tiles
+// of 32 and groups of 16 tiles. A row adds its contributions in each tile, then its tiles in each group, both left to
+// right. Then it adds its first group, part 0, part 1, ..., part 15, where part k is the sum of its later groups k,
+// k + 16, k + 32, ...
 //
 // Shapes and types:
-//   grad         [segments, inner...]   half, bfloat16, float32, float64; at least rank 1
-//   indices      [n]                    int32 or int64, in [0, table_rows), any order, repeats allowed
-//   segment_ids  [n]                    int32 or int64, in [0, segments), any order
-//   dim0         []                     int32: rows of the table. Always in host memory.
+//   grad         [num_segments, inner...]  half, bfloat16, float32, float64; at least rank 1
+//   indices      [n]                       int32 or int64, in [0, table_rows), any order, repeats allowed
+//   segment_ids  [n]                       int32 or int64, in [0, num_segments), any order
+//   dim0         []                        int32: table_rows. Always in host memory.
 //
-// n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and then indices and segment_ids are not looked at.
+// n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and the ids are not read.
 //
-// Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique index, 12 per segment (16
-// for float64; Mean and SqrtN only), and a few KiB per worker. Nothing of size dim0. On a GPU: README.md beside this
-// file.
+// Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique row, 12 per segment (16 for
+// float64; Mean and SqrtN only), and a few KiB per worker. Nothing has the size of the table. On a GPU: README.md
+// beside this file.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -42,8 +46,8 @@ namespace raggrad {
 enum class SegmentCombiner { kSum, kMean, kSqrtN };
 
 struct SparseSegmentGradV2Output {
-  Tensor output;                 // [unique, inner...]: only the rows that some index names
-  Tensor sorted_unique_indices;  // [unique]: their numbers, ascending, in the type of `indices`
+  Tensor output;                 // [num_unique, inner...]: only the rows that some index names
+  Tensor sorted_unique_indices;  // [num_unique]: their indices, ascending, in the type of `indices`
 };
 
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
@@ -55,20 +59,20 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, 
 // back, the call returns before the result is there, and it can be captured in a CUDA graph.
 struct SparseSegmentGradV2PaddedOutput {
   Tensor output;                 // [max_unique, inner...]: the rows, then rows of +0
-  Tensor sorted_unique_indices;  // [max_unique]: their numbers, then dense_output_dim0
-  Tensor report;                 // [8] uint64: the number of rows, and what CheckPadded needs
+  Tensor sorted_unique_indices;  // [max_unique]: their indices, then dense_output_dim0
+  Tensor report;                 // [8] uint64: num_unique, and what CheckPadded needs
 };
 
-// INVALID_ARGUMENT for what shapes and types tell. What only the ids tell is in the report (in host memory it is
-// returned at once): after a bad id, or if there are more than max_unique rows, the rows mean nothing.
+// Returns INVALID_ARGUMENT for bad shapes and types. On a GPU the report tells of bad ids and of more than max_unique
+// rows, and the rows then mean nothing; in host memory these errors are returned at once.
 Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
                                                                   const TensorView& indices,
                                                                   const TensorView& segment_ids,
                                                                   const TensorView& dense_output_dim0,
                                                                   int64_t max_unique, const Context& ctx = {}) noexcept;
 
-// The number of rows. INVALID_ARGUMENT as SparseSegmentGradV2 gives it, RESOURCE_EXHAUSTED if there are more than
-// max_unique. Waits for the stream.
+// Waits for the stream and returns num_unique. INVALID_ARGUMENT for a bad id, as SparseSegmentGradV2 gives it;
+// RESOURCE_EXHAUSTED if num_unique > max_unique.
 Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const Context& ctx = {}) noexcept;
 
 // The same rows in their places in a dense [output_dim0, inner...]; the others are +0.
@@ -90,12 +94,12 @@ Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& gra
 // The bits depend neither on threads and instruction set nor on Context::accumulation.
 //
 // Shapes and types:
-//   data          [rows, inner...]   half, bfloat16, float32, float64; Sum also [u]int8 to [u]int64; at least rank 1
-//   indices       [n]                int32 or int64, in [0, rows), any order, repeats allowed
-//   segment_ids   [n]                int32 or int64, not negative, ascending; may skip
-//   num_segments  []                 int32 or int64, in [0, 2^31) and above the last segment id. Always in host memory.
+//   data          [table_rows, inner...]  half, bfloat16, float32, float64; Sum also [u]int8 to [u]int64; rank >= 1
+//   indices       [n]                     int32 or int64, in [0, table_rows), any order, repeats allowed
+//   segment_ids   [n]                     int32 or int64, not negative, ascending; may skip
+//   num_segments  []                      int32, int64; above the last segment id, below 2^31. Always in host memory.
 //
-// No memory beyond the output. It has a row for every number up to the last segment id, named or not.
+// No memory beyond the output, which has a row for every segment up to the last id, named or not.
 
 // out: [last segment id + 1, inner...]; [0, inner...] if n == 0
 Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,

@@ -52,7 +52,7 @@ Result<int64_t> ReadNumSegments(std::string_view op, const TensorView& num_segme
   return count;
 }
 
-// In TensorFlow's order: the first fault decides which error it is. num_segments may be null.
+// Checks in TensorFlow's order: the first fault decides the error. num_segments may be null.
 Result<ForwardProblem> Check(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                              const TensorView& segment_ids, const TensorView* num_segments) noexcept {
   const std::string_view op = Name(combiner, num_segments != nullptr);

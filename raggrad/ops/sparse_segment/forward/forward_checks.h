@@ -1,4 +1,4 @@
-// What the forwards ask of ids, and how they word it, on every device. Internal to the family.
+// Checks of ids and output shape for the forwards on every device, with their error texts. Internal to the family.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace raggrad::sparse_segment {
 
-// The rows of the output, by the last segment id. TensorFlow counts them in the types of the ids, so what wraps there
-// has to wrap here: it decides which error a hostile last id gets.
+// The number of output rows, from the last segment id. TensorFlow counts rows in the types of the ids, so the count
+// wraps here as it does there: that decides which error a hostile last id gets.
 template <class Idx, class Seg>
 Result<int64_t> OutputRows(const ForwardProblem& p, Seg last) noexcept {
   if (p.n() == 0) return p.num_segments.value_or(0);
@@ -31,13 +31,13 @@ Result<int64_t> OutputRows(const ForwardProblem& p, Seg last) noexcept {
   const int64_t rows = p.num_segments ? *p.num_segments : static_cast<Idx>(next);
   if (rows <= 0) {
     return InvalidArgument(p.op, "segment ids must be >= 0 [segment_ids[", position, "]: expected at least 0",
-                           last > 0 ? " and one that can be counted in its type" : "", ", got ", last, "]");
+                           last > 0 ? " and less than the type's largest number" : "", ", got ", last, "]");
   }
   return rows;
 }
 
-// TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up to rank 3) or 64, and words an overflow by
-// whether the new first dimension still fits where the old ones were.
+// TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up to rank 3) or 64. Its text for an overflow
+// depends on whether the new first dimension still fits where the old ones were.
 inline Status Overflow(std::string_view op, const Shape& data, const Shape& output) noexcept {
   const auto fits = [&](int max_rank, int64_t limit) {
     return data.rank() <= max_rank && std::ranges::all_of(data.dims(), [&](int64_t dim) { return dim < limit; });
@@ -69,8 +69,8 @@ inline Result<Shape> OutputShape(const ForwardProblem& p, int64_t rows) noexcept
   return shape;
 }
 
-// The fault that TensorFlow, which goes from segment to segment, meets first. Only called when there is one, with ids
-// in host memory.
+// The fault that TensorFlow meets first when it goes from segment to segment. Called only if there is one, with ids in
+// host memory.
 template <class Idx, class Seg>
 Status FirstFault(const ForwardProblem& p, int64_t rows) noexcept {
   const Idx* indices = p.indices.As<Idx>();
@@ -93,7 +93,7 @@ Status FirstFault(const ForwardProblem& p, int64_t rows) noexcept {
   return MakeError(Code::kInternal, p.op, ": indices or segment_ids changed during the call");
 }
 
-// Signed sums wrap like unsigned ones, so the loops have only these.
+// Signed sums wrap like unsigned ones, so loops exist for unsigned integers only.
 template <class T>
 struct RowType {
   using type = T;
@@ -104,7 +104,7 @@ struct RowType<T> {
   using type = std::make_unsigned_t<T>;
 };
 
-// f<T, Idx, Seg>() for the problem's types.
+// Calls f<T, Idx, Seg>() with the problem's types.
 template <class F>
 Result<Tensor> VisitTypes(const ForwardProblem& p, const F& f) noexcept {
   return Visit(SumTypes{}, p.data.dtype, [&]<class T>() {

@@ -1,4 +1,4 @@
-// Host side of the CPU backend of the forwards: checks of the ids, the output, split of the row loop over workers.
+// CPU backend of the forwards: checks of the ids, the output, split of the row loop over workers.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -30,7 +30,7 @@ Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexc
   std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
   const Chunks chunks = SplitEvenly(executor, p.n(), kIdGrain);
   Status looked = ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
-    bool valid = true;  // without a branch for each id, so that the loops become vector code
+    bool valid = true;  // no branch per id, so the loops vectorise
     for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
     for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
     if (!valid) fault.store(true, std::memory_order_relaxed);
@@ -39,8 +39,8 @@ Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexc
   return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
 }
 
-// Which ids an output row pools, found in the sorted ids without any table. A unit of work is an output row that is
-// written or a row of data that is read, so that long segments and long gaps between segments are both cut.
+// Finds the ids of an output row by binary search in the sorted ids. A unit of work is an output row to write or a row
+// of data to read, so that long segments and long gaps between segments are both cut.
 template <class Seg>
 struct SegmentRows {
   const Seg* ids;
@@ -61,12 +61,12 @@ struct SegmentRows {
       }
     }
     const int64_t row = unit - id;
-    return id > 0 && ids[id - 1] == row ? row + 1 : row;  // if that row has ids before, it began before
+    return id > 0 && ids[id - 1] == row ? row + 1 : row;  // a row with an id before this one began before
   }
 };
 
-// Output rows [row_begin, row_end): pools those that are segments, zeroes the others. If not all columns are asked for,
-// there are no others.
+// Pools the output rows [row_begin, row_end) that are segments and zeroes the others. A call for some of the columns
+// has no others.
 template <class T, class Idx, class Seg>
 void PoolRows(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, PoolSegmentsFunction<T, Idx> pool,
               int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) noexcept {
@@ -100,7 +100,7 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   if (!loops.ok()) return loops.status();
   const Result<int64_t> rows = OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
   if (!rows.ok()) return rows.status();
-  // Before the other ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  // The output comes before the checks of the other ids: TensorFlow reports too large an output before a bad id.
   const Result<Shape> shape = OutputShape(p, *rows);
   if (!shape.ok()) return shape.status();
   Result<Tensor> output = AllocateOutput(ctx, 0, p.data.dtype, *shape);

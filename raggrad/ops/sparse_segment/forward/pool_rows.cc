@@ -1,5 +1,5 @@
-// Compiled with RAGGRAD_TARGET_ISA naming the level. Everything here is a template of that level (or always inlined),
-// so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
+// Compiled once per level, which RAGGRAD_TARGET_ISA names. Everything here is a template of that level or always
+// inlined, so that the linker cannot take a function of this object for one of another (ARCHITECTURE.md).
 #include "raggrad/ops/sparse_segment/forward/pool_rows.h"
 
 #include "raggrad/ops/sparse_segment/row_ops.h"
@@ -7,13 +7,13 @@
 namespace raggrad::sparse_segment {
 namespace {
 
-constexpr int64_t kBlock = 128;       // columns pooled together: nine rows of a block and their sums fit the L1 cache
+constexpr int64_t kBlock = 128;       // columns pooled together: nine rows of a block and their sums fit in L1
 constexpr int64_t kRowsPerGroup = 8;  // rows that are summed by themselves before they are added to the total
 constexpr int64_t kAhead = 12;        // ids between a prefetch and its use: some 100 ns of work on short rows
 // Segments of fewer rows are scaled by a reciprocal, after their only group; the others are divided at the end.
 constexpr int64_t kDivided = 10;
 
-// x86 widens half eight at a time or slowly, so that has to happen before the sum; everything else widens in its loop.
+// x86 is fast only if it widens half eight at a time, before the sum. All else is widened in the loop of the sum.
 template <Isa I, class T>
 constexpr bool kWidensFirst = I != Isa::kArmV8&& std::is_same_v<T, Half>;
 
@@ -26,8 +26,8 @@ template <Isa I, class T>
   }
 }
 
-// sums[c] = (rows[0][c] + rows[1][c] + ...) * factor for a segment's first group; for the others it is added to
-// sums[c].
+// Sets sums[c] = (rows[0][c] + rows[1][c] + ...) * factor for a segment's first group. Adds the sum of any other group
+// to sums[c].
 template <Isa I, bool kFirst, int kRows, class T>
 [[gnu::always_inline]] inline void AddRows(const T* const (&rows)[kRows], SumType<T> factor,
                                            SumType<T>* __restrict sums, int64_t columns) noexcept {
@@ -45,7 +45,7 @@ template <Isa I, bool kFirst, int kRows, class T>
   }
 }
 
-// The rows that ids [id, id + kRows) name.
+// Adds the rows that ids [id, id + kRows) name.
 template <Isa I, bool kFirst, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void AddGroup(const PoolJob<T, Idx>& job, int64_t id, int64_t column, int64_t columns,
                                             SumType<T> factor, SumType<T>* sums) noexcept {
@@ -67,7 +67,7 @@ template <Isa I, bool kFirst, int kRows, class T, class Idx>
   }
 }
 
-// The first group has `rows` of them, kRows or more.
+// Adds the first group, which has kRows or more rows: `rows` of them.
 template <Isa I, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void AddFirstGroup(const PoolJob<T, Idx>& job, int64_t rows, int64_t id, int64_t column,
                                                  int64_t columns, SumType<T> factor, SumType<T>* sums) noexcept {

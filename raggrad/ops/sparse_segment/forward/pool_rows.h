@@ -11,7 +11,7 @@
 
 namespace raggrad::sparse_segment {
 
-template <class T, class Idx>  // integers as unsigned ones, whose sums wrap
+template <class T, class Idx>  // integers T are unsigned, so that sums wrap
 struct PoolJob {
   SegmentCombiner combiner;
   const T* data;  // [.., width]
@@ -25,8 +25,8 @@ struct PoolJob {
   }
 };
 
-// Segments that follow each other: number s pools the ids [starts[s], starts[s + 1]), of which there is at least one,
-// into output row rows[s].
+// Segments that follow each other. The s-th pools the ids [starts[s], starts[s + 1]), at least one, into output row
+// rows[s].
 struct SegmentBatch {
   static constexpr int64_t kCapacity = 64;
   int64_t count = 0;
@@ -34,7 +34,7 @@ struct SegmentBatch {
   int64_t starts[kCapacity + 1];
 };
 
-// Columns [column_begin, column_end) of the batch's rows. The floating-point environment is the caller's.
+// Pools columns [column_begin, column_end) of the batch's rows, in the caller's floating-point environment.
 template <class T, class Idx>
 using PoolSegmentsFunction = void (*)(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
                                       int64_t column_end) noexcept;

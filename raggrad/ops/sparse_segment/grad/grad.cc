@@ -1,3 +1,4 @@
+// Checks of the gradients that need only shapes and types (and dim0, which is always in host memory), and padding.
 #include <algorithm>
 #include <cstring>
 
@@ -45,12 +46,12 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
   return CheckHostOperand(names.op, {names.dim0, dim0});
 }
 
-Status TooManyRows(std::string_view op, int64_t max_unique, int64_t unique) noexcept {
+Status TooManyRows(std::string_view op, int64_t max_unique, int64_t num_unique) noexcept {
   return MakeError(Code::kResourceExhausted, op, ": there are more rows than there is room for [max_unique: expected ",
-                   unique, " or more, got ", max_unique, "]");
+                   num_unique, " or more, got ", max_unique, "]");
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides the error.
 Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad, const TensorView& indices,
                           const TensorView& segment_ids, const TensorView& dim0) noexcept {
   const OpNames names = Names(combiner, v2);
@@ -84,27 +85,27 @@ Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& g
 // Pads rows to the size that the caller asked for, and adds a report.
 Result<SparseSegmentGradV2PaddedOutput> Pad(const GradProblem& problem, const SparseSegmentGradV2Output& rows,
                                             int64_t max_unique, const Context& ctx) noexcept {
-  const int64_t unique = rows.output.shape()[0];
-  if (unique > max_unique) return TooManyRows(problem.ids.op, max_unique, unique);
+  const int64_t num_unique = rows.output.shape()[0];
+  if (num_unique > max_unique) return TooManyRows(problem.ids.op, max_unique, num_unique);
   Result<Tensor> output =
       AllocateOutput(ctx, 0, problem.grad.dtype, Shape::WithDim0(max_unique, problem.grad.shape.tail()));
   if (!output.ok()) return output.status();
-  Result<Tensor> unique_rows = AllocateOutput(ctx, 1, problem.index_dtype, Shape{max_unique});
-  if (!unique_rows.ok()) return unique_rows.status();
+  Result<Tensor> indices = AllocateOutput(ctx, 1, problem.index_dtype, Shape{max_unique});
+  if (!indices.ok()) return indices.status();
   Result<Tensor> report = AllocateOutput(ctx, 2, DType::kUInt64, Shape{kReportWords});
   if (!report.ok()) return report.status();
-  const size_t used = static_cast<size_t>(unique * problem.width) * DTypeSize(problem.grad.dtype);
+  const size_t used = static_cast<size_t>(num_unique * problem.width) * DTypeSize(problem.grad.dtype);
   if (used > 0) std::memcpy(output->data(), rows.output.view().data, used);
   if (output->bytes() > used) std::memset(output->As<char>() + used, 0, output->bytes() - used);
   const Status written = Visit(IndexTypes{}, problem.index_dtype, [&]<class Idx>() -> Status {
-    Idx* const rest = std::copy_n(rows.sorted_unique_indices.As<Idx>(), unique, unique_rows->As<Idx>());
-    std::fill_n(rest, max_unique - unique, static_cast<Idx>(problem.ids.table_rows));
+    Idx* const rest = std::copy_n(rows.sorted_unique_indices.As<Idx>(), num_unique, indices->As<Idx>());
+    std::fill_n(rest, max_unique - num_unique, static_cast<Idx>(problem.ids.table_rows));
     return {};
   });
   if (!written.ok()) return written;
   *report->As<Report>() = {};
-  report->As<Report>()->num_unique = static_cast<uint64_t>(unique);
-  return SparseSegmentGradV2PaddedOutput{*std::move(output), *std::move(unique_rows), *std::move(report)};
+  report->As<Report>()->num_unique = static_cast<uint64_t>(num_unique);
+  return SparseSegmentGradV2PaddedOutput{*std::move(output), *std::move(indices), *std::move(report)};
 }
 
 }  // namespace
@@ -161,10 +162,10 @@ Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const
     return FaultError(names.op, report.fault, report.value, static_cast<int64_t>(report.table_rows),
                       static_cast<int64_t>(report.num_segments));
   }
-  const int64_t unique = static_cast<int64_t>(report.num_unique);
+  const int64_t num_unique = static_cast<int64_t>(report.num_unique);
   const int64_t max_unique = padded.output.shape()[0];
-  if (unique > max_unique) return TooManyRows(names.op, max_unique, unique);
-  return unique;
+  if (num_unique > max_unique) return TooManyRows(names.op, max_unique, num_unique);
+  return num_unique;
 }
 
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,

@@ -1,4 +1,4 @@
-// Host side of the CPU backend: plan, outputs, split of the row loop over workers.
+// CPU backend of the gradients: plan, outputs, split of the row loop over workers.
 #include <algorithm>
 #include <cstring>
 
@@ -21,7 +21,7 @@ using cpu::RunRows;
 using cpu::SplitEvenly;
 using cpu::SplitRows;
 
-// The plan that came with the problem, or one that is made now.
+// The plan that came with the problem, or one made now.
 template <class C>
 class PlanOf {
  public:
@@ -44,7 +44,7 @@ class PlanOf {
   Plan<C> own_;
 };
 
-// ScaleOf all segments. Empty for Sum.
+// The scales of all segments; empty for Sum.
 template <class A>
 Result<Scratch<A>> MakeScales(const GradProblem& p, const Scratch<int64_t>& counts, const Context& ctx) noexcept {
   if (!p.is_scaled()) return Scratch<A>();
@@ -150,7 +150,7 @@ Status ZeroOtherRows(Executor& executor, const GradProblem& p, const Plan<C>& pl
 
 template <class T, class C>
 Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
-  // Before the ids are looked at, as in TensorFlow: too large an output is reported before a bad id.
+  // The output comes before the checks of the ids: TensorFlow reports too large an output before a bad id.
   Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(p.ids.table_rows, p.grad.shape.tail()));
   if (!output.ok()) return output.status();
   if (p.ids.n() == 0 || p.ids.table_rows == 0) {
@@ -173,7 +173,7 @@ Status GradApply(const GradProblem& p, const UpdateProblem& update, const Contex
   return SumRows<T>(p, **plan, ctx, {.optimizer = &*optimizer});
 }
 
-// f<T, C>() for the problem's value type and the smallest contribution that can name its segments.
+// Calls f<T, C>() with the problem's value type and the smallest contribution that can name its segments.
 template <class F>
 auto VisitTypes(const GradProblem& p, const F& f) noexcept {
   return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {

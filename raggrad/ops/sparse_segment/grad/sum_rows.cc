@@ -1,5 +1,5 @@
-// Compiled with RAGGRAD_TARGET_ISA naming the level. Everything here is a template of that level (or always inlined),
-// so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
+// Compiled once per level, which RAGGRAD_TARGET_ISA names. Everything here is a template of that level or always
+// inlined, so that the linker cannot take a function of this object for one of another (ARCHITECTURE.md).
 #include "raggrad/ops/sparse_segment/grad/sum_rows.h"
 
 #include "raggrad/ops/sparse_segment/row_ops.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kLeaf = 64;      // contributions that pairwise summation adds left to right
 constexpr int64_t kAhead = 12;     // contributions between a prefetch and its use: some 100 ns of work on short rows
-constexpr int64_t kRowsAhead = 6;  // rows of a table between a prefetch and their update
-constexpr int kLevels = 64;        // of the tree of leaves
+constexpr int64_t kRowsAhead = 6;  // table rows between a prefetch and its update
+constexpr int kLevels = 64;        // levels that the tree of leaves can have
 
 // A vector register of the level, full of A.
 template <Isa I, class A>
@@ -21,7 +21,7 @@ struct Vector {
   typedef A InMemory __attribute__((vector_size(kBytes), aligned(sizeof(A)), may_alias));  // NOLINT
 };
 
-// f(pointer to the row of the gradient, scale) for contributions [begin, end), in order.
+// Calls f(row of the gradient, scale) for contributions [begin, end), in order.
 template <Isa I, bool kScaled, class T, class C, class F>
 [[gnu::always_inline]] inline void ForEachRow(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                               int64_t columns, const F& f) noexcept {
@@ -37,8 +37,7 @@ template <Isa I, bool kScaled, class T, class C, class F>
   }
 }
 
-// kVectors vectors of columns, whose sums stay in registers. A product is rounded before it is added
-// (-ffp-contract=off).
+// Sums kVectors vectors of columns in registers. A product is rounded before it is added (-ffp-contract=off).
 template <Isa I, bool kScaled, int kVectors, class T, class C>
 [[gnu::always_inline]] inline void SumVectors(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                               SumType<T>* sums) noexcept {
@@ -71,7 +70,7 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
   }
 }
 
-// The columns that do not fill a vector.
+// Sums the columns that do not fill a vector.
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumFew(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                           int64_t columns, SumType<T>* sums) noexcept {
@@ -91,7 +90,7 @@ template <Isa I, bool kScaled, class T, class C>
   for (int64_t c = 0; c < columns; ++c) sums[c] = totals[c];
 }
 
-// At most kVectors vectors of columns at a time, then half as many, ..., then the rest.
+// Sums kVectors vectors of columns at a time, then half as many, ..., then the rest.
 template <Isa I, bool kScaled, int kVectors, class T, class C>
 [[gnu::always_inline]] inline void SumParts(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                             int64_t columns, SumType<T>* sums) noexcept {
@@ -107,18 +106,18 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
   }
 }
 
-// Left to right.
+// Sums left to right.
 template <Isa I, bool kScaled, class T, class C>
 [[gnu::always_inline]] inline void SumSequentially(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,
                                                    int64_t columns, SumType<T>* sums) noexcept {
-  constexpr int kRegisters = I == Isa::kX86V1 ? 8 : 16;  // that can hold sums
+  constexpr int kRegisters = I == Isa::kX86V1 ? 8 : 16;  // registers that can hold sums
   constexpr int kStripVectors = static_cast<int>(kStrip<SumType<T>> / Vector<I, SumType<T>>::kLanes);
   SumParts<I, kScaled, (kStripVectors < kRegisters ? kStripVectors : kRegisters)>(job, begin, end, column, columns,
                                                                                   sums);
 }
 
-// Leaves left to right, then pairs of leaves, pairs of pairs, ...: level l of `tree` holds the sum of 2^l leaves that
-// waits for its partner. At the end the waiting sums are added from the smallest level up.
+// Sums leaves left to right, then pairs of leaves, pairs of pairs, ... Level l of `tree` holds a sum of 2^l leaves that
+// waits for its partner. At the end the waiting sums are added from the lowest level up.
 template <Isa I, bool kScaled, class T, class C>
 void SumAsTree(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
                SumType<T>* sums) noexcept {

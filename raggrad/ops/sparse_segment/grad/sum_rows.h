@@ -16,20 +16,20 @@ namespace raggrad::sparse_segment {
 template <class T>
 struct RowSink {
   T* output = nullptr;
-  bool dense = false;                                   // to their places in the table; otherwise one after the other
-  const OptimizerJob<SumType<T>>* optimizer = nullptr;  // if set, rows go there, rounded to T, and not to the output
+  bool dense = false;                                   // true: to their table rows; false: one after the other
+  const OptimizerJob<SumType<T>>* optimizer = nullptr;  // if set, rows go there, rounded to T, instead of the output
 };
 
 template <class T, class C>
 struct SumJob {
-  const T* grad;  // [segments, width]
+  const T* grad;  // [num_segments, width]
   int64_t width;
   const C* contributions;  // sorted by row
   int64_t num_contributions;
   const int64_t* row_starts;  // [num_unique + 1]
   int64_t num_unique;
   const SumType<T>* scales;  // per segment, or null for 1
-  // The same per contribution, if they are at hand: then those per segment need not be looked up in random order.
+  // The same per contribution, or null. They save looking up those per segment in random order.
   const SumType<T>* contribution_scales;
   Accumulation accumulation;
   RowSink<T> sink;
@@ -39,7 +39,7 @@ struct SumJob {
   }
 };
 
-// Rows [row_begin, row_end), columns [column_begin, column_end). The floating-point environment is the caller's.
+// Sums rows [row_begin, row_end), columns [column_begin, column_end), in the caller's floating-point environment.
 template <class T, class C>
 using SumRowsFunction = void (*)(const SumJob<T, C>& job, int64_t row_begin, int64_t row_end, int64_t column_begin,
                                  int64_t column_end) noexcept;

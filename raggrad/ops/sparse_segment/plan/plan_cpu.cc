@@ -19,9 +19,9 @@ using cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 1 << 14;       // ids per chunk at least
 constexpr int64_t kPackBlock = 1 << 10;   // ids that are checked before they are packed
-constexpr int64_t kCountedIds = 1 << 15;  // at most so many are sorted by counting their rows
+constexpr int64_t kCountedIds = 1 << 15;  // the most ids that are sorted by counting
 
-// The fault that a serial check in TensorFlow's order meets first. Only called when there is one.
+// The fault that a serial check in TensorFlow's order meets first. Called only if there is one.
 template <class Idx, class Segments>
 Status FirstFault(const SegmentIds& ids, const Segments& segment_ids) noexcept {
   const Idx* indices = ids.indices.As<Idx>();
@@ -38,7 +38,7 @@ Status FirstFault(const SegmentIds& ids, const Segments& segment_ids) noexcept {
   return MakeError(Code::kInternal, ids.op, ": indices or segment_ids changed during the call");
 }
 
-// Segment ids of positions that are their own segments.
+// Stands in for segment ids if every position is its own segment.
 struct Iota {
   int64_t operator[](int64_t i) const noexcept { return i; }
 };
@@ -54,7 +54,7 @@ bool AllInRange(const SegmentIds& ids, const Idx* indices, const Segments& segme
   return sign >= 0;
 }
 
-// Without races when several chunks count at the same time.
+// Adds without races if several chunks count at the same time.
 void AddCount(int64_t& count, int64_t more, bool shared) noexcept {
   if (shared) {
     std::atomic_ref(count).fetch_add(more, std::memory_order_relaxed);
@@ -63,8 +63,8 @@ void AddCount(int64_t& count, int64_t more, bool shared) noexcept {
   }
 }
 
-// counts[s] += how often s comes in segment_ids [begin, end). Segment ids mostly come in runs: one addition to memory
-// for each.
+// counts[s] += how often s occurs in segment_ids [begin, end). Segment ids mostly come in runs, so memory is touched
+// once per run.
 template <class Segments>
 void CountRuns(const Segments& segment_ids, int64_t begin, int64_t end, bool shared, int64_t* counts) noexcept {
   for (int64_t run_start = begin, i = begin; i < end; ++i) {
@@ -74,8 +74,8 @@ void CountRuns(const Segments& segment_ids, int64_t begin, int64_t end, bool sha
   }
 }
 
-// One pass over the ids: checks them, counts the segments (if counts is not null), writes the contributions in order.
-// Whether they are sorted by row already.
+// Checks the ids, counts the segments (if counts is not null) and writes the contributions in order, in one pass.
+// Returns whether they are sorted by row already.
 template <class Idx, class Segments, class C>
 Result<bool> Pack(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, Executor& executor,
                   C* contributions, int64_t* counts) noexcept {
@@ -112,7 +112,7 @@ Status CheckLastSegment(const SegmentIds& ids) noexcept {
   return LastSegmentError(ids.op, ids.n() - 1, last, ids.num_segments);
 }
 
-// f(indices, segment_ids): a pointer or Iota for each, read with the operator [].
+// Calls f(indices, segment_ids) with pointers, or an Iota for the segment ids.
 template <class F>
 auto VisitIds(const SegmentIds& ids, const F& f) noexcept {
   using R = decltype(f(static_cast<const int32_t*>(nullptr), Iota{}));
@@ -125,8 +125,8 @@ auto VisitIds(const SegmentIds& ids, const F& f) noexcept {
   });
 }
 
-// For few ids of a table that is not much larger, a counter for each of its rows tells where contributions go and rows
-// begin: half the passes of a radix sort.
+// Sorts few ids of a table that is not much larger: a counter per table row tells where contributions go and where rows
+// begin. This takes half the passes of a radix sort.
 template <class Idx, class Segments, class C>
 Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, const Context& ctx,
                       Plan<C>& plan) noexcept {
@@ -140,7 +140,7 @@ Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments&
   std::fill_n(place, table_rows, 0);
   for (int64_t i = 0; i < n; ++i) ++place[indices[i]];
 
-  uint32_t num_unique = 0;  // of the counters' width: vector code
+  uint32_t num_unique = 0;  // as wide as the counters, so that the loop vectorises
   for (int64_t r = 0; r < table_rows; ++r) num_unique += place[r] != 0 ? 1 : 0;
   plan.num_unique = num_unique;
   Result<Scratch<int64_t>> row_starts = Scratch<int64_t>::Make(ctx, plan.num_unique + 1);
@@ -163,7 +163,7 @@ Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments&
   return {};
 }
 
-// Where the runs of equal rows begin, in two passes: count per chunk, then write.
+// Finds where the runs of equal rows begin, in two passes: counts them per chunk, then writes.
 template <class C>
 Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
   Executor& executor = ExecutorOf(ctx);
@@ -188,7 +188,7 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
   plan.row_starts = *std::move(row_starts);
   plan.row_starts[plan.num_unique] = n;
   return ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    // Written for every i and kept for the first of each row: a branch would be mispredicted half the time.
+    // Every i is written, and the first of each row is kept: a branch would be mispredicted half the time.
     int64_t* row = plan.row_starts.data() + (*first_row)[chunk];
     const int64_t* const unique_end =
         plan.row_starts.data() + (chunk + 1 < chunks.count ? (*first_row)[chunk + 1] : plan.num_unique);
@@ -220,7 +220,7 @@ Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Conte
   Result<Scratch<C>> contributions = Scratch<C>::Make(ctx, ids.n());
   if (!contributions.ok()) return contributions.status();
   plan.contributions = *std::move(contributions);
-  // Counters then take no more memory than the records that are sorted.
+  // Two counters per id take no more memory than a second array of contributions would.
   if (ids.n() <= kCountedIds && ids.table_rows <= 2 * ids.n()) {
     const Status planned = VisitIds(ids, [&](const auto* indices, const auto& segment_ids) {
       return PlanByCounting(ids, indices, segment_ids, ctx, plan);

@@ -15,22 +15,23 @@ struct Plan {
   Scratch<C> contributions;     // sorted by row; within a row in the order of the input
   Scratch<int64_t> row_starts;  // [num_unique + 1]: where each unique row's contributions begin, and the end
   int64_t num_unique = 0;
-  Scratch<int64_t> counts;     // ids per segment; empty if it was not asked for
+  Scratch<int64_t> counts;     // ids per segment; empty if nobody asked for them
   Scratch<float> mean_scales;  // Mean's factor of each contribution, in float; only in a SegmentPlan
 
   int64_t table_row(int64_t unique) const noexcept { return int64_t{contributions[row_starts[unique]].row}; }
 };
 
-// The factor of contributions of a segment with `count` ids: rounded once, from double.
+// The factor of contributions of a segment with `count` ids, computed in double and rounded once.
 template <class A>
 A ScaleOf(SegmentCombiner combiner, int64_t count) noexcept {
   const auto ids = static_cast<double>(count);
   return static_cast<A>(1.0 / (combiner == SegmentCombiner::kMean ? ids : std::sqrt(ids)));
 }
 
-// Scratch while it runs: 2 sizeof(C) per id, 8 per unique row, 8 per segment if they are counted, the radix sort's
-// counters. Few ids of a small table: 4 per row of the table, at most sizeof(C) per id, instead of the second sizeof(C)
-// and the counters. n, table_rows > 0.
+// Checks, sorts and counts ids; n and table_rows must be > 0. Scratch while it runs: 2 sizeof(C) bytes per id, 8 per
+// unique row, 8 per segment if segments are counted, and the radix sort's counters. Few ids of a small table are sorted
+// by counting: that takes 4 bytes per table row, at most sizeof(C) per id, instead of the second sizeof(C) and the
+// radix sort's counters.
 template <class C>
 Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Context& ctx) noexcept;
 

@@ -13,16 +13,16 @@ struct SegmentPlan::State {
   Sizes sizes;
   DType index_dtype;
   Device device;  // of the ids, and of all below
-  // As they came, for the forward and for CheckMadeFrom.
+  // The ids as they came, for the forward and for CheckMadeFrom.
   Scratch<int32_t> indices;
-  Scratch<int64_t> wide_indices;  // instead of these, if they need more than 31 bits
+  Scratch<int64_t> wide_indices;  // instead of `indices`, if these need more than 31 bits
   Scratch<int32_t> segment_ids;
   int64_t num_ids;
   bool ascending;
-  // One of them is filled, by the device.
+  // The device decides which of these is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
   sparse_segment::on_cuda::Plan device_sorted;
-  // On a GPU: the stream that it was made on and whose order its memory goes back in, and which others use it.
+  // On a GPU: the stream that made the plan, in whose order its memory is freed, and the other streams that use it.
   cuda::StreamId owner;
   mutable cuda::StreamUses uses;
 
@@ -44,7 +44,7 @@ namespace sparse_segment {
 Result<GradProblem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
                                   const SegmentPlan& plan) noexcept;
 
-// The result of call(), which uses the plan. The plan remembers the stream, if it is another one than its own.
+// Returns call(), which uses the plan. The plan remembers the stream if it is not its own.
 template <class F>
 auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx, const F& call) noexcept
     -> decltype(call()) {

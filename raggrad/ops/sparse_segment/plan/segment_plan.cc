@@ -53,7 +53,7 @@ Status CheckSizes(const SegmentPlan::Sizes& sizes, Device device) noexcept {
                          ", got ", sizes.num_segments, "]");
 }
 
-// Copies ids that are known to fit; whether they ascend.
+// Copies ids that are known to fit. Returns whether they ascend.
 template <class Copy>
 Result<bool> CopyIds(const TensorView& ids, const Context& ctx, Scratch<Copy>& copies) noexcept {
   Result<Scratch<Copy>> memory = Scratch<Copy>::Make(ctx, ids.dim(0));
@@ -112,7 +112,7 @@ Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& 
   return KeepIds(ids.indices, ids.segment_ids, ctx, state);
 }
 
-// The first position at which ids are not the planned ones, or n.
+// The first position where the ids differ from the planned ones, or n.
 Result<int64_t> FirstDifference(const TensorView& ids, const TensorView& planned, Executor& executor) noexcept {
   const int64_t n = ids.dim(0);
   FirstError difference;
@@ -168,7 +168,7 @@ constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
   return "SparseSegmentGrad with a plan";
 }
 
-// That the operand is where the plan is, and has as many rows as the plan was made for.
+// Checks that the operand is on the plan's device and has the rows that the plan was made for.
 Status CheckRows(std::string_view op, std::string_view name, const TensorView& view, const SegmentPlan::State& plan,
                  std::string_view what, int64_t expected) noexcept {
   if (Status s = CheckOperands(op, {{"plan", plan.indices_view()}, {name, view}}); !s.ok()) return s;

@@ -29,7 +29,7 @@ constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner
 
 auto Invalid(const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); }
 
-TEST(IndexedSlices, RowsWithTheSameNumberAreAddedInOrder) {
+TEST(IndexedSlices, SlicesOfOneRowAreAddedInOrder) {
   const Array<float> values{{1e8F, 1, 2, 3, -1e8F, 5, 1, 7}, Shape{4, 2}};
   const Array<int64_t> indices{{4, 1, 4, 4}};
   const IndexedSlicesView slices = {values, indices, 6};
@@ -78,7 +78,7 @@ TEST(IndexedSlices, NoSlices) {
   EXPECT_EQ(table, (std::vector<float>{1, 2, 3, 4}));
 }
 
-TEST(IndexedSlices, TheFormulas) {
+TEST(IndexedSlices, UpdatesFollowTheFormulas) {
   const Array<double> values{{3, -4, 1, 0}, Shape{2, 2}};
   const Array<int32_t> indices{{2, 0}};
   const IndexedSlicesView slices = {values, indices, 3};
@@ -117,7 +117,7 @@ TEST(IndexedSlices, TheFormulas) {
   }
 }
 
-// A table with optimizer states, all updates that one step can be.
+// A table with optimizer states, and one update of every kind.
 template <class T, class A>
 struct Trainee {
   Array<T> table;
@@ -219,7 +219,7 @@ class UpdateErrors : public ::testing::Test {
   Status Fused(const RowUpdate& update, const MutableTensorView& table) {
     return SparseSegmentGradApply(SegmentCombiner::kMean, values_, indices_, segment_ids_, update, table);
   }
-  // Both forms refuse, and nothing has changed.
+  // Expects that both forms refuse, and that nothing has changed.
   void ExpectRefused(const RowUpdate& update, const MutableTensorView& table, const char* text) {
     EXPECT_THAT(Slices(update, table), Invalid(text));
     EXPECT_THAT(Fused(update, table), Invalid(text));
@@ -254,12 +254,12 @@ TEST_F(UpdateErrors, OverlappingArrays) {
   ExpectRefused(Sgd{1}, MutableTensorView::Of(values_.values.data(), Shape{2, 1}),
                 "[table: expected memory of its own");
   ExpectRefused(Adagrad{.learning_rate = 1, .accumulator = Table()}, Table(),
-                "[accumulator: expected memory of its own, got some of that of table]");
+                "[accumulator: expected memory of its own, got memory of table]");
   const MutableTensorView state = MutableTensorView::Of(state_.data(), Shape{3, 1});
   ExpectRefused(Adam{.learning_rate = 1, .m = state, .v = state}, Table(), "[v: expected memory of its own");
 }
 
-TEST_F(UpdateErrors, WrongNumbers) {
+TEST_F(UpdateErrors, HyperparametersOutOfRange) {
   const auto adam = [&](double beta1, double beta2, int64_t step) {
     return Adam{.learning_rate = 1,
                 .beta1 = beta1,

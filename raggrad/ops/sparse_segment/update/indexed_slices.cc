@@ -30,7 +30,7 @@ Status CheckValues(std::string_view op, std::string_view name, const TensorView&
   return CheckVector(op, "indices", indices);
 }
 
-// That the elements of the dense array can be counted.
+// Checks that the dense array's number of elements fits 63 bits.
 Status CheckDenseSize(std::string_view op, int64_t table_rows, const TensorView& values) noexcept {
   const Shape dense = Shape::WithDim0(table_rows, values.shape.tail());
   if (!dense.valid()) return MakeError(Code::kResourceExhausted, op, ": no memory for a shape");
@@ -77,11 +77,10 @@ Bytes BytesOf(std::string_view name, const TensorView& view) noexcept {
 
 Status CheckNoOverlap(std::string_view op, const Bytes& a, const Bytes& b) noexcept {
   if (a.begin >= b.end || b.begin >= a.end) return {};
-  return InvalidArgument(op, "arrays overlap [", a.name, ": expected memory of its own, got some of that of ", b.name,
-                         "]");
+  return InvalidArgument(op, "arrays overlap [", a.name, ": expected memory of its own, got memory of ", b.name, "]");
 }
 
-// The arrays that an update changes: the table first, then the states that the rule has.
+// The arrays that an update changes: the table, then the states of its rule.
 struct Changed {
   Operand operands[3];
   int count;
@@ -100,14 +99,14 @@ Status CheckHyperparameters(std::string_view op, const RowUpdate& update) noexce
   if (adam->step < 1) {
     return InvalidArgument(op, "steps are counted from 1 [step: expected at least 1, got ", adam->step, "]");
   }
-  // A comparison with NaN is an exception that may be a trap.
+  // A comparison with NaN raises a floating-point exception, which the caller may have made a trap.
   const auto valid = [](double beta) { return cpu::InFloatEnvironment([&] { return beta >= 0.0 && beta < 1.0; }); };
   if (!valid(adam->beta1)) return InvalidArgument(op, "beta1 is out of range [beta1: expected 0 <= beta1 < 1]");
   if (!valid(adam->beta2)) return InvalidArgument(op, "beta2 is out of range [beta2: expected 0 <= beta2 < 1]");
   return {};
 }
 
-// Types and shapes of the table and the states, and that none of them overlaps with another or with an operand.
+// Checks types and shapes of the table and the states, and that none overlaps with another or with an operand.
 Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableTensorView& table) noexcept {
   TensorView views[3] = {table.view(), {}, {}};
   if (const auto* adagrad = std::get_if<Adagrad>(&update)) {
@@ -152,8 +151,8 @@ Status Apply(const Result<GradProblem>& problem, const RowUpdate& update, const 
   return sparse_segment::GradApply(*problem, {update, table}, ctx);
 }
 
-// The rows of a table that has not been checked yet.
-Result<int64_t> RowsOf(std::string_view op, const MutableTensorView& table) noexcept {
+// table_rows of a table that has not been checked yet.
+Result<int64_t> TableRowsOf(std::string_view op, const MutableTensorView& table) noexcept {
   if (Status s = CheckRank(op, "table", table.view()); !s.ok()) return s;
   if (Status s = CheckTableRows(op, "table", table.shape[0]); !s.ok()) return s;
   return table.shape[0];
@@ -209,7 +208,7 @@ Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, 
                               const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
                               const Context& ctx) noexcept {
   const std::string_view op = ApplyName(combiner);
-  const Result<int64_t> table_rows = RowsOf(op, table);
+  const Result<int64_t> table_rows = TableRowsOf(op, table);
   if (!table_rows.ok()) return table_rows.status();
   return Apply(CheckGrad(op, combiner, grad, indices, segment_ids, *table_rows), update, table, ctx);
 }

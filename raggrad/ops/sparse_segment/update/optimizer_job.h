@@ -38,13 +38,13 @@ OptimizerJob<A> ReadConstants(const RowUpdate& update) noexcept {
   return job;
 }
 
-// The same for every backend: those of GPUs do not run in the floating-point environment of the CPU's.
+// The constants with the same bits for every backend: GPU backends do not run in the CPU's floating-point environment.
 template <class A>
 OptimizerJob<A> ReadOptimizer(const RowUpdate& update) noexcept {
   return cpu::InFloatEnvironment([&] { return ReadConstants<A>(update); });
 }
 
-// The tables that gradients summed in A can update.
+// The types of tables that gradients summed in A can update.
 template <class A>
 using TableTypes = std::conditional_t<std::is_same_v<A, double>, TypeList<double>, TypeList<Half, BFloat16, float>>;
 

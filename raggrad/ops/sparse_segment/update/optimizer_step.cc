@@ -1,5 +1,5 @@
-// Compiled with RAGGRAD_TARGET_ISA naming the level. Everything here is a template of that level (or always inlined),
-// so that no function in this object can be taken for one of another object: see cmake/raggrad_targets.cmake.
+// Compiled once per level, which RAGGRAD_TARGET_ISA names. Everything here is a template of that level or always
+// inlined, so that the linker cannot take a function of this object for one of another (ARCHITECTURE.md).
 #include "raggrad/ops/sparse_segment/update/optimizer_step.h"
 
 #include "raggrad/ops/sparse_segment/row_ops.h"
@@ -16,7 +16,7 @@ template <Isa I>
   return __builtin_sqrt(x);
 }
 
-// weights[c] minus the step of the optimizer. The strips do not overlap.
+// Subtracts the optimizer's step from weights[c]. The strips do not overlap.
 template <Isa I, Optimizer kOptimizer, class A>
 [[gnu::always_inline]] inline void StepColumns(const OptimizerJob<A>& job, const A* __restrict gradient,
                                                A* __restrict state1, A* __restrict state2, A* __restrict weights,

@@ -1,4 +1,4 @@
-// One optimizer step on a strip of a table row: where the row loop of an update ends. Compiled once per
+// One optimizer step on a strip of a table row: the end of the row loop of an update. Compiled once per
 // instruction-set level (cpu/isa_choice.h).
 #pragma once
 
@@ -28,7 +28,7 @@ struct OptimizerJob {
   void (*prefetch)(const OptimizerJob& job, int64_t row, int64_t column, int64_t columns) noexcept;
 };
 
-// The functions of a table with elements of type T, by optimizer. The floating-point environment is the caller's.
+// The functions for a table of type T, by optimizer. They run in the caller's floating-point environment.
 template <class T>
 struct OptimizerStepsOf {
   decltype(OptimizerJob<SumType<T>>::step) step[kOptimizers];
