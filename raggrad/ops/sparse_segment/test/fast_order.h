@@ -1,5 +1,5 @@
-// The sums of Accumulation::kFast on a GPU in the order that sparse_segment.h states, as obvious serial code: what
-// their test holds them against.
+// The sums of Accumulation::kFast on a GPU, in the order that sparse_segment.h states: obvious serial code that tests
+// compare with.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace raggrad::sparse_segment::reference {
 
-// One column of products, sorted by row, and how a row's part of it is summed.
+// One column of products, sorted by row, and the order in which the part of a row is summed.
 template <class A>
 struct FastColumn {
   std::vector<A> products;
@@ -18,7 +18,7 @@ struct FastColumn {
   static constexpr int64_t kTile = 32, kGroup = 512;
   static constexpr size_t kParts = 16;
 
-  // Places [begin, end), cut where `size` divides, each cut summed by `sum_cut`.
+  // Cuts places [begin, end) at multiples of `size` and sums each cut with `sum_cut`.
   template <class F>
   static std::vector<A> Cut(int64_t begin, int64_t end, int64_t size, const F& sum_cut) {
     std::vector<A> sums;
@@ -28,10 +28,10 @@ struct FastColumn {
     }
     return sums;
   }
-  // Left to right, every `step`-th from `first` on.
-  static A AddUp(const std::vector<A>& numbers, size_t first = 0, size_t step = 1) {
-    A sum = numbers[first];
-    for (size_t i = first + step; i < numbers.size(); i += step) sum = Flush(sum + numbers[i]);
+  // Adds every `step`-th term from `first` on, left to right.
+  static A AddUp(const std::vector<A>& terms, size_t first = 0, size_t step = 1) {
+    A sum = terms[first];
+    for (size_t i = first + step; i < terms.size(); i += step) sum = Flush(sum + terms[i]);
     return sum;
   }
 
@@ -52,7 +52,7 @@ struct FastColumn {
   }
 };
 
-// [unique, width]: the rows of the gradient of good ids.
+// [num_unique, width]: the rows of the gradient of good ids.
 template <class T>
 std::vector<T> FastRows(SegmentCombiner combiner, const T* grad, int64_t width, const std::vector<int64_t>& indices,
                         const std::vector<int64_t>& segment_ids, int64_t segments) {
@@ -63,7 +63,7 @@ std::vector<T> FastRows(SegmentCombiner combiner, const T* grad, int64_t width, 
   std::iota(sorted.begin(), sorted.end(), size_t{0});
   std::ranges::stable_sort(sorted, {}, [&](size_t i) { return indices[i]; });
 
-  std::vector<int64_t> begins;  // of rows, and the end
+  std::vector<int64_t> begins;  // where each row begins, and the end
   for (size_t k = 0; k < sorted.size(); ++k) {
     if (k == 0 || indices[sorted[k]] != indices[sorted[k - 1]]) begins.push_back(static_cast<int64_t>(k));
   }

@@ -1,4 +1,4 @@
-// The obvious serial code: what tests and fuzzers hold the operators against. Slow, and exact.
+// The obvious serial code that tests and fuzzers compare the operators with. Slow, and exact.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ A Flush(A x) {
   return std::fabs(x) < std::numeric_limits<A>::min() ? std::copysign(A{0}, x) : x;
 }
 
-// The same for a rounded product or quotient. Machines differ in what is subnormal: on x86 the rounded result, on
-// aarch64 the exact one, even if it is rounded up to the smallest normal number. exact() is a long double, which has
-// enough bits there to tell.
+// Flushes a rounded product or quotient. Machines differ in when it counts as subnormal: x86 judges the rounded result,
+// aarch64 the exact one, even if that is rounded up to the smallest normal number. exact() is a long double, which has
+// enough bits on aarch64 to tell.
 template <class A, class F>
 A FlushRounded(A rounded, [[maybe_unused]] const F& exact) {
 #if defined(__aarch64__)
@@ -56,17 +56,17 @@ void Narrow(T x, T& out) {
 
 template <class T>
 struct Rows {
-  std::vector<int64_t> unique;  // ascending
-  std::vector<T> values;        // [unique, width]
+  std::vector<int64_t> unique;  // [num_unique], ascending
+  std::vector<T> values;        // [num_unique, width]
 };
 
-// The rows of the gradient, or nothing if an id is out of range. Ids are widened to int64 by the caller.
+// The rows of the gradient, or nothing if an id is out of range. The caller widens ids to int64.
 template <class T>
 std::optional<Rows<T>> Grad(SegmentCombiner combiner, const T* grad, int64_t segments, int64_t width,
                             const std::vector<int64_t>& indices, const std::vector<int64_t>& segment_ids,
-                            int64_t dim0) {
+                            int64_t table_rows) {
   using A = decltype(Widen(T{}));
-  if (dim0 == 0) return Rows<T>{};
+  if (table_rows == 0) return Rows<T>{};
   std::map<int64_t, double> counts;
   for (const int64_t segment : segment_ids) {
     if (segment < 0 || segment >= segments) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<Rows<T>> Grad(SegmentCombiner combiner, const T* grad, int64_t seg
   }
   std::map<int64_t, std::vector<A>> sums;
   for (size_t i = 0; i < indices.size(); ++i) {
-    if (indices[i] < 0 || indices[i] >= dim0) return std::nullopt;
+    if (indices[i] < 0 || indices[i] >= table_rows) return std::nullopt;
     const double count = counts[segment_ids[i]];
     const double scale = combiner == SegmentCombiner::kSum    ? 1.0
                          : combiner == SegmentCombiner::kMean ? 1.0 / count
@@ -94,10 +94,10 @@ std::optional<Rows<T>> Grad(SegmentCombiner combiner, const T* grad, int64_t seg
   return rows;
 }
 
-// The same rows in a dense [dim0, width].
+// The same rows in a dense [table_rows, width].
 template <class T>
-std::vector<T> Densify(const Rows<T>& rows, int64_t dim0, int64_t width) {
-  std::vector<T> dense(static_cast<size_t>(dim0 * width), T{});
+std::vector<T> Densify(const Rows<T>& rows, int64_t table_rows, int64_t width) {
+  std::vector<T> dense(static_cast<size_t>(table_rows * width), T{});
   for (size_t u = 0; u < rows.unique.size(); ++u) {
     std::copy_n(rows.values.begin() + static_cast<int64_t>(u) * width, width, dense.begin() + rows.unique[u] * width);
   }
@@ -127,7 +127,7 @@ A Scale(SegmentCombiner combiner, size_t n, bool at_end, A total) {
   return total;
 }
 
-// One column of a segment of two or more rows.
+// Pools one column of a segment of two or more rows.
 template <class A>
 A Pool(SegmentCombiner combiner, const std::vector<A>& x) {
   const auto sum = [&](size_t begin, size_t end) {
@@ -144,14 +144,14 @@ A Pool(SegmentCombiner combiner, const std::vector<A>& x) {
 
 // The [rows, width] output of the forward, or nothing if an id is out of range or segment ids descend.
 template <class T>
-std::optional<std::vector<T>> Forward(SegmentCombiner combiner, const T* data, int64_t data_rows, int64_t width,
+std::optional<std::vector<T>> Forward(SegmentCombiner combiner, const T* data, int64_t table_rows, int64_t width,
                                       const std::vector<int64_t>& indices, const std::vector<int64_t>& segment_ids,
                                       int64_t rows) {
   std::vector<T> output(static_cast<size_t>(rows * width), T{});
   for (size_t begin = 0, end = 0; begin < indices.size(); begin = end) {
     const int64_t segment = segment_ids[begin];
     for (; end < indices.size() && segment_ids[end] == segment; ++end) {
-      if (indices[end] < 0 || indices[end] >= data_rows) return std::nullopt;
+      if (indices[end] < 0 || indices[end] >= table_rows) return std::nullopt;
     }
     if (segment < 0 || segment >= rows) return std::nullopt;
     if (end < indices.size() && segment_ids[end] < segment) return std::nullopt;

@@ -1,4 +1,4 @@
-// On a GPU: plans, gradients that are padded or applied at once, and slices.
+// Plans, padded gradients, fused updates and slices on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,8 +79,8 @@ TEST_F(GpuTest, SegmentPlanOnTheDevice) {
   EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{}}), OnDevice(Array<int32_t>{{}}), {2, 2})->num_unique(), 0);
 }
 
-// What is queued with a plan on another stream still has it when it runs, though the plan is gone and another one has
-// been made where it was.
+// Calls queued on another stream still find their plan when they run, though it was destroyed and its memory went to
+// other plans meanwhile.
 TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
   constexpr int64_t kIds = 50'000;
   const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
@@ -100,7 +100,7 @@ TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
   const CudaStream owner;
   std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
   ASSERT_THAT(*plan, IsOk());
-  ASSERT_THAT(pool(**plan, {}), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  ASSERT_THAT(pool(**plan, {}), IsOk());  // the first call loads kernels, for which CUDA waits for all streams
   ASSERT_THAT(gradient(**plan, {}), IsOk());
   BlockedStream other;
   const Context ctx = other.MakeContext();
@@ -126,8 +126,7 @@ TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
   EXPECT_TRUE(SameTensor(OnHost(rows->output.view()).view(), OnHost(again->output.view()).view()));
 }
 
-// The same on the per-thread streams of two threads, which have one handle: the first one's use is not forgotten for
-// the second one's.
+// The same on the per-thread streams of two threads, which have the same handle: the plan remembers both uses.
 TEST_F(GpuTest, SegmentPlanOfPerThreadStreams) {
   constexpr int64_t kIds = 50'000;
   const Batch first = Batch::Zipf(kIds, 5'000, 300, 3), second = Batch::Zipf(kIds, 5'000, 300, 4);
@@ -142,12 +141,12 @@ TEST_F(GpuTest, SegmentPlanOfPerThreadStreams) {
   std::optional<Result<SegmentPlan>> plan = make(first, owner.MakeContext());
   ASSERT_THAT(*plan, IsOk());
   const auto pool = [&] { return SparseSegment(SegmentCombiner::kMean, device_values, **plan, per_thread); };
-  ASSERT_THAT(pool(), IsOk());  // CUDA loads kernels when they are first called, and waits for all streams
+  ASSERT_THAT(pool(), IsOk());  // the first call loads kernels, for which CUDA waits for all streams
   std::atomic<bool> queued = false, dropped = false;
   Result<Tensor> pooled = Status(Code::kUnavailable, "not called");
   std::thread other([&] {
-    const float number = 0;
-    const OnDevice binds_this_thread(TensorView::Scalar(number), per_thread);
+    const float zero = 0;
+    const OnDevice binds_this_thread(TensorView::Scalar(zero), per_thread);
     Blocker blocker(kStreamPerThread);
     pooled = pool();
     EXPECT_TRUE(blocker.blocked()) << "a call has waited for its stream";
@@ -170,7 +169,7 @@ TEST_F(GpuTest, SegmentPlanOfPerThreadStreams) {
       SparseSegment(SegmentCombiner::kMean, values, first.index(DType::kInt32), first.segment(DType::kInt32))->view());
 }
 
-// A table with the states of an optimizer, in host or in device memory.
+// A table with the states of an optimizer, in host or device memory.
 class Optimized {
  public:
   Optimized(const TensorView& table, const TensorView& first, const TensorView& second, Device device)
@@ -213,10 +212,10 @@ template <class T, class W>
 void ExpectSameUpdates(const Batch& batch, int64_t width) {
   using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
   Generator random(9);
-  const Array<T> grad{random.Values<T>(batch.segments * width), Shape{batch.segments, width}};
-  const Shape shape{batch.rows, width};
-  const Array<W> table{random.Values<W>(batch.rows * width), shape};
-  std::vector<A> squares = random.Values<A>(batch.rows * width);
+  const Array<T> grad{random.Values<T>(batch.num_segments * width), Shape{batch.num_segments, width}};
+  const Shape shape{batch.table_rows, width};
+  const Array<W> table{random.Values<W>(batch.table_rows * width), shape};
+  std::vector<A> squares = random.Values<A>(batch.table_rows * width);
   for (A& square : squares) square *= square;
   const Array<A> states{squares, shape};
   const OnDevice device_grad(grad);
@@ -240,12 +239,12 @@ void ExpectSameUpdates(const Batch& batch, int64_t width) {
     ASSERT_THAT(apply(fused, {}), IsOk());
     const auto rows = SparseSegmentGradV2(combiner, device_grad, batch.device_index(DType::kInt32),
                                           batch.device_segment(DType::kInt64), batch.dim0());
-    ASSERT_THAT(ApplyRows({rows->output.view(), rows->sorted_unique_indices.view(), batch.rows}, two_steps.Rule(rule),
-                          two_steps.table()),
+    ASSERT_THAT(ApplyRows({rows->output.view(), rows->sorted_unique_indices.view(), batch.table_rows},
+                          two_steps.Rule(rule), two_steps.table()),
                 IsOk());
     ExpectSameTables(fused, two_steps);
     const auto plan = SegmentPlan::Make(batch.device_index(DType::kInt32), batch.device_segment(DType::kInt64),
-                                        {.table_rows = batch.rows, .num_segments = batch.segments});
+                                        {.table_rows = batch.table_rows, .num_segments = batch.num_segments});
     ASSERT_THAT(SparseSegmentGradApply(combiner, device_grad, *plan, planned.Rule(rule), planned.table()), IsOk());
     ExpectSameTables(planned, fused);
   }
@@ -255,7 +254,7 @@ template <class T>
 class SegmentUpdateCuda : public GpuTest {};
 TYPED_TEST_SUITE(SegmentUpdateCuda, GtestTypes<FloatTypes>);
 
-TYPED_TEST(SegmentUpdateCuda, HaveTheCpusBits) {
+TYPED_TEST(SegmentUpdateCuda, HasTheCpusBits) {
   const Batch batch = Batch::OfRows({3, 700, 1, 0, 1, 40, 600, 9000, 2}, 50, 4);
   for (const int64_t width : {12, 5}) {
     const auto each = [&]<class... W>(TypeList<W...>) { (ExpectSameUpdates<TypeParam, W>(batch, width), ...); };
@@ -264,10 +263,10 @@ TYPED_TEST(SegmentUpdateCuda, HaveTheCpusBits) {
 }
 
 TEST_F(GpuTest, AnUpdateThatFailsChangesNothing) {
-  const Array<float> numbers{{1, 2}, Shape{2, 1}};
-  Optimized got(numbers, numbers, numbers, Device::kCuda);
-  const Optimized want(numbers, numbers, numbers, Device::kCpu);
-  const OnDevice values(numbers), indices(Array<int32_t>{{0, 2}});
+  const Array<float> start{{1, 2}, Shape{2, 1}};
+  Optimized got(start, start, start, Device::kCuda);
+  const Optimized want(start, start, start, Device::kCpu);
+  const OnDevice values(start), indices(Array<int32_t>{{0, 2}});
   EXPECT_THAT(ApplyRows({values, indices, 2}, got.Rule(1), got.table()),
               StatusIs(Code::kInvalidArgument, HasSubstr("Index 2 out of range [0, 2). [indices[1]]")));
   ExpectSameTables(got, want);
@@ -289,21 +288,21 @@ TEST_F(GpuTest, SlicesOnTheDevice) {
   ExpectSame(got->indices.view(), want->indices.view());
 }
 
-// What a padded gradient holds is what one without padding holds.
+// Expects the rows of a gradient without padding, and padding behind them.
 void ExpectPadded(const SparseSegmentGradV2PaddedOutput& padded, const SparseSegmentGradV2Output& want, int64_t dim0) {
   const int64_t rows = want.output.shape()[0];
   const Result<int64_t> count = CheckPadded(padded);
   ASSERT_THAT(count, IsOk());
   EXPECT_EQ(*count, rows);
-  const Tensor output = OnHost(padded.output.view()), numbers = OnHost(padded.sorted_unique_indices.view());
+  const Tensor output = OnHost(padded.output.view()), indices = OnHost(padded.sorted_unique_indices.view());
   const int64_t width = output.shape()[1];
   const TensorView first_rows = {output.view().data, output.dtype(), want.output.shape(), Device::kCpu};
   EXPECT_TRUE(SameTensor(first_rows, want.output.view()));
   for (int64_t i = rows * width; i < output.shape()[0] * width; ++i) {
     ASSERT_EQ(std::bit_cast<uint32_t>(output.As<float>()[i]), 0U) << i;
   }
-  for (int64_t i = 0; i < numbers.shape()[0]; ++i) {
-    ASSERT_EQ(numbers.As<int32_t>()[i], i < rows ? want.sorted_unique_indices.As<int32_t>()[i] : dim0) << i;
+  for (int64_t i = 0; i < indices.shape()[0]; ++i) {
+    ASSERT_EQ(indices.As<int32_t>()[i], i < rows ? want.sorted_unique_indices.As<int32_t>()[i] : dim0) << i;
   }
 }
 
@@ -356,7 +355,7 @@ TEST_F(GpuTest, APaddedGradientCanBeCaptured) {
   const auto run = [&](const Context& ctx) {
     return SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), 500, ctx);
   };
-  ASSERT_THAT(run({}), IsOk());  // CUDA loads kernels when they first run, which cannot be captured
+  ASSERT_THAT(run({}), IsOk());  // the first call loads kernels, which cannot be captured
   const auto padded = graph.Capture(run);
   ASSERT_THAT(padded, IsOk());
   for (const Batch* ids : {&other, &batch, &other}) {
@@ -373,7 +372,7 @@ TEST_F(GpuTest, APaddedGradientCanBeCaptured) {
   ExpectPadded(
       *padded,
       *SparseSegmentSumGradV2(other_grad, other.index(DType::kInt32), other.segment(DType::kInt32), other.dim0()), 500);
-  // A bad id is reported, and forgotten with the next good run.
+  // A bad id is reported; the next good run clears the report.
   Ids bad = other.indices;
   bad.narrow[2'345] = 500;
   graph.Overwrite(index, bad.As(DType::kInt32));

@@ -58,7 +58,7 @@ class SegmentPlanTyped : public ::testing::Test {};
 using FloatElements = ::testing::Types<Half, BFloat16, float, double>;
 TYPED_TEST_SUITE(SegmentPlanTyped, FloatElements);
 
-// Everything with a plan is, bit for bit, what it is without.
+// Every function gives the same bits with and without a plan.
 TYPED_TEST(SegmentPlanTyped, SameBitsAsWithoutAPlan) {
   for (const int64_t n : {1, 7, 300, 70'000}) {
     const Batch batch =
@@ -179,7 +179,7 @@ TEST(SegmentPlan, BadIdsAreNamed) {
               Invalid("a null pointer"));
 }
 
-// As many rows as 32 bits can name: only their numbers are anywhere, and they do not fit the copies of smaller plans.
+// As many rows as 32 bits can name. Their indices do not fit the 32-bit copies that smaller plans keep.
 TEST(SegmentPlan, TablesOfUpTo2To32Rows) {
   constexpr int64_t kRows = int64_t{1} << 32;
   const Array<int64_t> indices{{kRows - 1, 7, kRows - 1, int64_t{1} << 31}};
@@ -196,7 +196,7 @@ TEST(SegmentPlan, TablesOfUpTo2To32Rows) {
   EXPECT_TRUE(HoldsBits(got->sorted_unique_indices.view(), Array<int64_t>{{7, int64_t{1} << 31, kRows - 1}}));
 }
 
-// A table of one byte per row: the indices reach the forward whole. 2 GiB of zeros that are never touched.
+// A table of one byte per row shows that indices reach the forward whole. Its 2 GiB of zeros are never touched.
 TEST(SegmentPlan, ForwardsOfTablesBeyond2To31Rows) {
   constexpr int64_t kRows = (int64_t{1} << 31) + 2;
   const std::unique_ptr<int8_t, decltype(&std::free)> table(static_cast<int8_t*>(std::calloc(kRows, 1)), &std::free);

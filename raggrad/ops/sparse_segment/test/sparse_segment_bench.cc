@@ -1,4 +1,4 @@
-// Workloads segment-*, tiny calls, and a sweep that shows whether the cost of an id stays the same.
+// Workloads segment-*, tiny calls, and a sweep that shows whether the cost per id stays the same.
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/tensorflow_names.h"
 #include "raggrad/testing/bench.h"
@@ -73,7 +73,7 @@ void RegisterSweep() {
       {Law::kUniform, "uniform"}, {Law::kOneRow, "one-row"}, {Law::kDistinct, "distinct"}};
   for (const auto& [law, name] : laws) {
     for (const int64_t width : {1, 2, 3, 7, 64, 1023}) {
-      // Every size of the usual widths; of the odd ones what shows a cliff. No output of more than 8 GB.
+      // Usual widths get every size, odd ones the size that would show a cliff. No output exceeds 8 GB.
       for (int64_t ids = width == 1 || width == 64 ? 10'000 : 1'000'000; ids <= 100'000'000; ids *= 10) {
         if (ids * width > 2'000'000'000 || (width != 1 && width != 64 && ids > 1'000'000)) continue;
         RegisterSizes<float, int32_t>(

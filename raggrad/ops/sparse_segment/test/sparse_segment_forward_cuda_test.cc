@@ -32,7 +32,7 @@ using ::raggrad::testing::OnDevice;
 
 constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
-// Both operators with all combiners and index types, on the CPU and on the device.
+// Compares both operators on the device with the CPU's, for all combiners and index types.
 template <class V>
 void ExpectCpusAnswer(const Array<V>& data, const Ids& indices, const Ids& segment_ids,
                       std::optional<int64_t> num_segments = {}) {
@@ -173,7 +173,7 @@ TEST_F(SparseSegmentErrorsCudaTest, TooManyRows) {
   ExpectSame(SparseSegmentSum(OnDevice(data), OnDevice(index), OnDevice(largest)),
              SparseSegmentSum(data, index, largest));
   const Array<int64_t> huge({INT64_MAX - 1}), wide_index({0});
-  const int32_t three = 3;  // the largest id and one, in its own type, is less
+  const int32_t three = 3;  // the largest id plus one wraps to less than this
   ExpectSame(SparseSegmentSumWithNumSegments(OnDevice(data), OnDevice(wide_index), OnDevice(largest),
                                              TensorView::Scalar(three)),
              SparseSegmentSumWithNumSegments(data, wide_index, largest, TensorView::Scalar(three)));

@@ -1,4 +1,4 @@
-// Holds the family's operators against reference.h: see fuzz/README.md.
+// Compares the family's gradients with reference.h: see fuzz/README.md.
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reference.h"
 #include "raggrad/testing/fuzz_driver.h"
@@ -17,8 +17,7 @@ struct Call {
   Operand grad, indices, segment_ids, dim0;
 };
 
-// Inner dimensions and their product: none, one, several, some of them 1 or 0, sometimes more than a Shape holds
-// without the heap.
+// Inner dimensions: none, one or several, some of them 1 or 0, sometimes more than a Shape holds without the heap.
 std::vector<int64_t> MakeInner(FuzzInput& in) {
   if (in.large()) return {in.Below(4)};  // there are many rows
   if (in.OneIn(4)) return {in.Below(200)};
@@ -51,9 +50,9 @@ Call MakeCall(FuzzInput& in) {
   int64_t n = in.Count(100, 60000);
   int64_t segments = in.Count(40, 300);
   int64_t width = Shape::Product(inner).value_or(0);
-  if (width == 0 && in.OneIn(8)) segments <<= 33;  // rows beyond 2^32, of nothing
+  if (width == 0 && in.OneIn(8)) segments <<= 33;  // more than 2^32 segments, without elements
   int64_t rows = in.Count(60, 2000);
-  if (segments == 0 && in.Below(2) == 0) {  // no gradients, of rows that no memory could hold
+  if (segments == 0 && in.Below(2) == 0) {  // no segments, but rows that no memory could hold
     inner = {fuzz::HugeDim(in)};
     width = 0;
     n = in.Below(2) * in.Below(4);
@@ -96,18 +95,19 @@ std::vector<int64_t> Widen(const TensorView& ids) {
 template <class T>
 Expected ExpectedOf(const Call& call) {
   const TensorView& grad = call.grad.view;
-  const int64_t dim0 = *call.dim0.view.As<int32_t>();
+  const int64_t table_rows = *call.dim0.view.As<int32_t>();
   const int64_t width = Shape::Product(grad.shape.tail()).value_or(0);
   const auto rows = reference::Grad<T>(call.combiner, grad.As<T>(), grad.dim(0), width, Widen(call.indices.view),
-                                       Widen(call.segment_ids.view), dim0);
-  // A dense output of more than a few MiB is beyond the reference, and perhaps beyond the memory.
-  const bool large = !call.v2 && static_cast<double>(dim0) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
+                                       Widen(call.segment_ids.view), table_rows);
+  // A dense output of more than a few MiB is too much for the reference, and perhaps for the memory.
+  const bool large =
+      !call.v2 && static_cast<double>(table_rows) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
   if (!rows) return {Code::kInvalidArgument, {}, large};
   Expected expected{Code::kOk, {}, large};
   if (!call.v2) {
     if (large) return expected;
-    const Shape shape = Shape::WithDim0(dim0, grad.shape.tail());
-    expected.outputs.push_back(testing::TensorOf(reference::Densify(*rows, dim0, width), shape));
+    const Shape shape = Shape::WithDim0(table_rows, grad.shape.tail());
+    expected.outputs.push_back(testing::TensorOf(reference::Densify(*rows, table_rows, width), shape));
     return expected;
   }
   const int64_t unique = static_cast<int64_t>(rows->unique.size());

@@ -28,7 +28,7 @@ using ::raggrad::testing::IsOk;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
 
-// GradV2 and Grad of the batch on the device, against those on the CPU.
+// Compares GradV2 and Grad of the batch on the device with the CPU's.
 template <class T>
 void ExpectCpusAnswer(const Batch& batch, const Array<T>& grad, const Context& ctx) {
   const OnDevice device_grad(grad);
@@ -48,10 +48,10 @@ void ExpectCpusAnswer(const Batch& batch, const Array<T>& grad, const Context& c
 
 template <class T>
 Array<T> HostileGrad(const Batch& batch, int64_t width, uint64_t seed) {
-  return {Generator(seed).HostileValues<T>(batch.segments * width), Shape{batch.segments, width}};
+  return {Generator(seed).HostileValues<T>(batch.num_segments * width), Shape{batch.num_segments, width}};
 }
 
-// Rows that begin, end and go on at every kind of place in tiles of 32 and groups of 512 contributions.
+// Rows that begin, end and continue at every kind of place in tiles of 32 and groups of 512 contributions.
 std::vector<std::vector<int64_t>> LengthsOfRows() {
   std::vector<std::vector<int64_t>> all = {
       {1},
@@ -108,14 +108,15 @@ TYPED_TEST(SegmentGradCuda, FastSumsInTheOrderItStates) {
   for (const auto& lengths : LengthsOfRows()) {
     const Batch batch = Batch::OfRows(lengths, 41, lengths.size());
     for (const int64_t width : {4, 3}) {
-      const Array<TypeParam> grad{Generator(6).Values<TypeParam>(batch.segments * width), Shape{batch.segments, width}};
+      const Array<TypeParam> grad{Generator(6).Values<TypeParam>(batch.num_segments * width),
+                                  Shape{batch.num_segments, width}};
       for (const SegmentCombiner combiner : kCombiners) {
         const auto got = SparseSegmentGradV2(combiner, OnDevice(grad), batch.device_index(DType::kInt32),
                                              batch.device_segment(DType::kInt32), batch.dim0());
         ASSERT_THAT(got, IsOk());
         const std::vector<TypeParam> want =
             reference::FastRows(combiner, grad.view().template As<TypeParam>(), width, batch.indices.wide,
-                                batch.segment_ids.wide, batch.segments);
+                                batch.segment_ids.wide, batch.num_segments);
         ExpectSame(got->output.view(), Array<TypeParam>{want, Shape{std::ssize(want) / width, width}});
       }
     }
@@ -138,18 +139,18 @@ TYPED_TEST(SegmentGradCuda, EveryWidth) {
 
 TYPED_TEST(SegmentGradCuda, AnOperandNeedNotBeAligned) {
   const Batch batch = Batch::OfRows({3, 700, 1, 0, 1, 40, 600}, 50, 4);
-  const Array<TypeParam> numbers{Generator(1).HostileValues<TypeParam>(1 + batch.segments * 8)};
-  const OnDevice device_numbers(numbers);
+  const Array<TypeParam> values{Generator(1).HostileValues<TypeParam>(1 + batch.num_segments * 8)};
+  const OnDevice device_values(values);
   const auto behind_first = [&](const TensorView& view) {
-    return TensorView{view.As<TypeParam>() + 1, view.dtype, Shape{batch.segments, 8}, view.device};
+    return TensorView{view.As<TypeParam>() + 1, view.dtype, Shape{batch.num_segments, 8}, view.device};
   };
-  ExpectSameRows(SparseSegmentMeanGradV2(behind_first(device_numbers), batch.device_index(DType::kInt32),
+  ExpectSameRows(SparseSegmentMeanGradV2(behind_first(device_values), batch.device_index(DType::kInt32),
                                          batch.device_segment(DType::kInt32), batch.dim0(), Sequential()),
-                 SparseSegmentMeanGradV2(behind_first(numbers), batch.index(DType::kInt32),
-                                         batch.segment(DType::kInt32), batch.dim0()));
+                 SparseSegmentMeanGradV2(behind_first(values), batch.index(DType::kInt32), batch.segment(DType::kInt32),
+                                         batch.dim0()));
 }
 
-// Half a unit in the last place of the type of the sums, and of that of the result.
+// Half a unit in the last place: of the type of the sums, and of the type of the result.
 template <class T>
 constexpr double kHalfUnit = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;
 template <class T>
@@ -161,7 +162,7 @@ constexpr double kRounding = std::is_same_v<T, Half>       ? 0x1p-11
 TYPED_TEST(SegmentGradCuda, FastIsCloseAndAlwaysTheSame) {
   const int64_t n = 200'000;
   const Batch batch = Batch::Zipf(n, 5000, 3000, 7);
-  const Array<TypeParam> grad{Generator(5).Values<TypeParam>(batch.segments * 20), Shape{batch.segments, 20}};
+  const Array<TypeParam> grad{Generator(5).Values<TypeParam>(batch.num_segments * 20), Shape{batch.num_segments, 20}};
   const OnDevice device_grad(grad);
   for (const SegmentCombiner combiner : kCombiners) {
     const auto run = [&](const Context& ctx) {
@@ -173,8 +174,8 @@ TYPED_TEST(SegmentGradCuda, FastIsCloseAndAlwaysTheSame) {
     const auto got = run({});
     ASSERT_THAT(got, IsOk());
     ExpectSame(got->sorted_unique_indices.view(), want->sorted_unique_indices.view());
-    // Both are off by at most half a unit of the sum of magnitudes for each addition; a row has n / 9 contributions of
-    // magnitude 2 at most.
+    // Each addition is off by at most half a unit of the sum of magnitudes, in both results. A row has at most n / 9
+    // contributions of magnitude 2.
     const double longest = static_cast<double>(n) / 8;
     ExpectClose(got->output.view(), want->output.view(), 2 * kRounding<TypeParam>,
                 longest * kHalfUnit<TypeParam> * longest * 2);
@@ -184,7 +185,7 @@ TYPED_TEST(SegmentGradCuda, FastIsCloseAndAlwaysTheSame) {
   }
 }
 
-TEST_F(GpuTest, SegmentGradOfRowsAsHotAsCanBe) {
+TEST_F(GpuTest, SegmentGradOfVeryHotRows) {
   const Batch batch = Batch::OfRows({700'000, 1, 0, 300'000}, 1000, 2);
   for (const int64_t width : {1, 4}) {
     const Array<float> grad = WholeGrad<float>(batch, width, 1);
@@ -217,7 +218,8 @@ TEST_F(GpuTest, SegmentGradOfEveryNumberOfIdsAndOfRows) {
   expect(20'000, INT32_MAX);
 }
 
-TEST_F(GpuTest, SegmentGradOfMoreRowsThanAreAllocatedUnseen) {  // so that it waits for their number
+// An output above 4 MiB is allocated only when the number of its rows has been read.
+TEST_F(GpuTest, SegmentGradOfAnOutputThatWaitsForItsSize) {
   constexpr int64_t kIds = 200'003;
   const Batch batch(Generator(8).UniformIds<int64_t>(kIds, 150'000), Generator(9).UniformIds<int64_t>(kIds, 900),
                     150'000, 900);
@@ -289,14 +291,14 @@ TEST_F(GpuTest, SegmentGradReportsEveryAllocationFailure) {
   });
 }
 
-// A thread that has just begun makes its first call, where one that has ended made its own: it gets its own number of
-// rows, and its own fault.
+// A new thread may reuse the pinned memory of one that has ended. It still gets its own number of rows and its own
+// fault.
 TEST_F(GpuTest, ShortLivedThreadsGetTheirOwnReports) {
   constexpr int kThreads = 4, kRounds = 50;
   constexpr int32_t kRows = 200, kIds = 300;
   const OnDevice grad(Array<float>{{1}, Shape{1, 1}});
   const OnDevice segment_ids(Array<int32_t>{std::vector<int32_t>(kIds)});
-  // Thread i names i + 1 rows; every third also one that there is not.
+  // Thread i names i + 1 rows; every third thread also names one that does not exist.
   const auto call = [&](int32_t i) {
     std::vector<int32_t> ids(kIds);
     for (int32_t k = 0; k < kIds; ++k) ids[static_cast<size_t>(k)] = k % (i + 1);

@@ -8,7 +8,6 @@
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reference.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
-#include "raggrad/tensorflow_names.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
@@ -43,7 +42,7 @@ V MakeValue(double x) {
   return value;
 }
 
-// Magnitudes from subnormal to overflow, zeros of both signs, infinities and NaN: rounding and flushing show.
+// Magnitudes from subnormal to overflow, zeros of both signs, infinities and NaN, so that rounding and flushing show.
 template <class V>
 V HostileValue(std::mt19937& random) {
   switch (random() % 16) {
@@ -71,13 +70,13 @@ struct Case {
   Array<V> grad{{}};
   Ids indices{{}};
   Ids segment_ids{{}};
-  int32_t dim0 = 0;
+  int32_t table_rows = 0;
 
-  // `hot`: one in how many ids names row dim0 / 2; 0 for none.
-  static Case Random(int64_t n, int64_t segments, const Shape& inner, int32_t dim0, unsigned hot, uint32_t seed) {
+  // One in `hot` ids names row table_rows / 2; 0: none.
+  static Case Random(int64_t n, int64_t segments, const Shape& inner, int32_t table_rows, unsigned hot, uint32_t seed) {
     std::mt19937 random(seed);
     Case c;
-    c.dim0 = dim0;
+    c.table_rows = table_rows;
     const Shape shape = Shape::WithDim0(segments, inner.dims());
     std::vector<V> grad(static_cast<size_t>(*shape.NumElements()));
     for (V& g : grad) g = HostileValue<V>(random);
@@ -86,7 +85,7 @@ struct Case {
     std::vector<int64_t> segment_ids(static_cast<size_t>(n));
     for (size_t i = 0; i < indices.size(); ++i) {
       const bool is_hot = hot != 0 && random() % hot == 0;
-      indices[i] = is_hot ? dim0 / 2 : static_cast<int64_t>(random() % static_cast<uint32_t>(dim0));
+      indices[i] = is_hot ? table_rows / 2 : static_cast<int64_t>(random() % static_cast<uint32_t>(table_rows));
       segment_ids[i] = static_cast<int64_t>(random()) % segments;
     }
     if (seed % 2 == 0) std::sort(segment_ids.begin(), segment_ids.end());
@@ -99,24 +98,27 @@ struct Case {
 
   Result<SparseSegmentGradV2Output> V2(SegmentCombiner combiner, const Context& ctx, DType index = DType::kInt32,
                                        DType segment = DType::kInt32) const {
-    return SparseSegmentGradV2(combiner, grad, indices.As(index), segment_ids.As(segment), TensorView::Scalar(dim0),
-                               ctx);
+    return SparseSegmentGradV2(combiner, grad, indices.As(index), segment_ids.As(segment),
+                               TensorView::Scalar(table_rows), ctx);
   }
   Result<Tensor> V1(SegmentCombiner combiner, const Context& ctx, DType index = DType::kInt32,
                     DType segment = DType::kInt32) const {
-    return SparseSegmentGrad(combiner, grad, indices.As(index), segment_ids.As(segment), TensorView::Scalar(dim0), ctx);
+    return SparseSegmentGrad(combiner, grad, indices.As(index), segment_ids.As(segment), TensorView::Scalar(table_rows),
+                             ctx);
   }
   reference::Rows<V> Reference(SegmentCombiner combiner) const {
-    return *reference::Grad(combiner, grad.values.data(), grad.shape[0], width(), indices.wide, segment_ids.wide, dim0);
+    return *reference::Grad(combiner, grad.values.data(), grad.shape[0], width(), indices.wide, segment_ids.wide,
+                            table_rows);
   }
 
-  // Both operators, all combiners, pairs of index types, thread counts and instruction sets.
+  // Compares both operators with the reference, for all combiners, index types, thread counts and instruction sets.
   void ExpectExact() const {
     for (const SegmentCombiner combiner : kCombiners) {
       const reference::Rows<V> want = Reference(combiner);
       const auto rows = static_cast<int64_t>(want.unique.size());
       const Array<V> want_rows{want.values, Shape::WithDim0(rows, grad.shape.tail())};
-      const Array<V> want_dense{reference::Densify(want, dim0, width()), Shape::WithDim0(dim0, grad.shape.tail())};
+      const Array<V> want_dense{reference::Densify(want, table_rows, width()),
+                                Shape::WithDim0(table_rows, grad.shape.tail())};
       for (const IndexTypePair types : IndexTypePairs(indices)) {
         SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", " +
                      std::string(DTypeName(types.index)) + " indices, " + std::string(DTypeName(types.segment)) +
@@ -174,7 +176,7 @@ TYPED_TEST(SparseSegmentGradTest, NothingToDo) {
   c.segment_ids = std::vector<int64_t>{};
   c.ExpectExact();  // V1: zeros, where TensorFlow leaves the memory as it was
   c = C::Random(5, 3, Shape{2}, 4, 0, 6);
-  c.dim0 = 0;
+  c.table_rows = 0;
   c.indices = std::vector<int64_t>{0, 1, -1, 2, 3};  // not looked at, as in TensorFlow
   c.segment_ids = std::vector<int64_t>{0, 0, 100, 1, 2};
   c.ExpectExact();
@@ -199,12 +201,12 @@ TYPED_TEST(SparseSegmentGradTest, EveryAllocationFailureIsReported) {
   }
 }
 
-// The header's promise, whether dim0 is about n or 2^31 - 1.
+// The bound of the header holds whether the table has about n rows or 2^31 - 1.
 TYPED_TEST(SparseSegmentGradTest, ExtraMemoryIsBounded) {
   for (const int32_t n : {1, 49, 1'000, 30'000, 70'000}) {
-    for (const int32_t dim0 : {n, 2 * n, std::numeric_limits<int32_t>::max()}) {
-      auto c = Case<TypeParam>::Random(n, 400, Shape{3}, std::min(dim0, 1'000'000), 0, 9);
-      c.dim0 = dim0;
+    for (const int32_t table_rows : {n, 2 * n, std::numeric_limits<int32_t>::max()}) {
+      auto c = Case<TypeParam>::Random(n, 400, Shape{3}, std::min(table_rows, 1'000'000), 0, 9);
+      c.table_rows = table_rows;
       ForEachSetting([&](const Context& ctx) {
         CountingAllocator allocator;
         Context counting = ctx;
@@ -219,7 +221,7 @@ TYPED_TEST(SparseSegmentGradTest, ExtraMemoryIsBounded) {
   }
 }
 
-// Against finite differences of the forward: f(table) = sum over s, c of weight[s,c] * combine(rows)[s,c].
+// Compares with finite differences of f(table) = sum over s, c of weight[s,c] * combine(rows)[s,c].
 TYPED_TEST(SparseSegmentGradTest, IsTheGradientOfTheForward) {
   if constexpr (std::is_same_v<TypeParam, double>) {
     std::mt19937 random(10);
@@ -269,9 +271,9 @@ TYPED_TEST(SparseSegmentGradTest, FastSumsAreDeterministicAndWithinTheirBound) {
     for (V& g : c.grad.values) g = static_cast<V>(std::normal_distribution<double>(0, 1)(random));
     const int64_t width = c.width();
     // Exact sums in long double, sums of magnitudes and the number of terms of each row, over all rows of the table.
-    std::vector<long double> exact(static_cast<size_t>(c.dim0 * width), 0);
+    std::vector<long double> exact(static_cast<size_t>(c.table_rows * width), 0);
     std::vector<double> magnitude(exact.size(), 0);
-    std::vector<int64_t> terms(static_cast<size_t>(c.dim0), 0);
+    std::vector<int64_t> terms(static_cast<size_t>(c.table_rows), 0);
     for (size_t i = 0; i < c.indices.wide.size(); ++i) {
       const auto row = c.indices.wide[i];
       ++terms[static_cast<size_t>(row)];
@@ -304,100 +306,6 @@ TYPED_TEST(SparseSegmentGradTest, FastSumsAreDeterministicAndWithinTheirBound) {
   }
 }
 
-TEST(SparseSegmentGradErrors, NameTheFaultInTensorFlowsOrder) {
-  const Array<float> grad{{1, 2, 3, 4}, Shape{2, 2}};
-  const Array<int32_t> ids{{0, 1, 1}}, matrix{{0, 1, 1}, Shape{3, 1}}, two{{0, 1}}, bad_ids{{0, 7, -3}},
-      late{{0, 0, 2}}, negative{{0, -1, 1}}, last_bad{{5, 5, 5}};
-  const auto v2 = [](const TensorView& g, const TensorView& i, const TensorView& s, const TensorView& d) {
-    return SparseSegmentMeanGradV2(g, i, s, d).status();
-  };
-  const auto v1 = [](const TensorView& g, const TensorView& i, const TensorView& s, const TensorView& d) {
-    return SparseSegmentMeanGrad(g, i, s, d).status();
-  };
-  const int32_t five = 5, minus = -2;
-  const TensorView dim0 = TensorView::Scalar(five);
-  const auto invalid = [](const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); };
-
-  EXPECT_THAT(
-      v2(grad, matrix, matrix, dim0),
-      invalid("SparseSegmentMeanGradV2: indices should be a vector. [indices: expected rank 1, got shape [3,1]]"));
-  EXPECT_THAT(v2(grad, ids, matrix, two), invalid("segment_ids should be a vector."));
-  EXPECT_THAT(v2(grad, ids, two, two), invalid("dense_output_dim0 should be a scalar."));
-  EXPECT_THAT(v1(grad, ids, two, two), invalid("SparseSegmentMeanGrad: output_dim0 should be a scalar."));
-  EXPECT_THAT(v2(grad, ids, two, TensorView::Scalar(minus)), invalid("segment_ids and indices should have same size."));
-  EXPECT_THAT(v2(TensorView::Scalar(grad.values[0]), ids, ids, TensorView::Scalar(minus)),
-              invalid("Index must be less than 0, got 0"));
-  EXPECT_THAT(v2(grad, bad_ids, ids, TensorView::Scalar(minus)), invalid("Expected a non-negative size, got -2"));
-  EXPECT_THAT(v2(TensorView::Of(grad.values.data(), Shape{0, int64_t{1} << 62}), ids, ids, dim0),
-              invalid("results in overflow when computing number of elements"));
-  EXPECT_THAT(v2(grad, bad_ids, late, dim0), invalid("Invalid number of segments"));
-  EXPECT_THAT(v2(grad, bad_ids, ids, dim0), invalid("Index 7 out of range [0, 5). [indices[1]]"));
-  EXPECT_THAT(v2(grad, ids, negative, dim0), invalid("Segment id -1 out of range [0, 2). [segment_ids[1]]"));
-  EXPECT_THAT(v2(grad, bad_ids, negative, dim0), invalid("Index 7 out of range [0, 5)."));
-  EXPECT_THAT(v1(grad, bad_ids, negative, dim0), invalid("Segment id -1 out of range [0, 2)."));
-  EXPECT_THAT(SparseSegmentSumGrad(grad, bad_ids, negative, dim0), invalid("Index 7 out of range [0, 5)."));
-}
-
-TEST(SparseSegmentGradErrors, TypesAreCheckedFirst) {
-  const Array<float> grad{{1, 2}, Shape{2, 1}};
-  const Array<int32_t> ids{{0, 1}}, matrix{{0, 1}, Shape{1, 2}};
-  const int32_t dim0 = 5;
-  const int64_t wide_dim0 = 5;
-  EXPECT_THAT(
-      SparseSegmentSumGradV2(ids, matrix, ids, TensorView::Scalar(dim0)),
-      StatusIs(Code::kInvalidArgument, HasSubstr("grad: expected one of half, bfloat16, float32, float64; got int32")));
-  EXPECT_THAT(SparseSegmentSumGradV2(grad, grad, ids, TensorView::Scalar(dim0)),
-              StatusIs(Code::kInvalidArgument, HasSubstr("indices: expected one of int32, int64; got float32")));
-  EXPECT_THAT(SparseSegmentSumGradV2(grad, ids, ids, TensorView::Scalar(wide_dim0)),
-              StatusIs(Code::kInvalidArgument, HasSubstr("dense_output_dim0: expected one of int32; got int64")));
-  TensorView elsewhere = grad;
-  elsewhere.device = Device::kCuda;
-  EXPECT_THAT(
-      SparseSegmentSumGradV2(elsewhere, ids, ids, TensorView::Scalar(dim0)),
-      StatusIs(Code::kInvalidArgument, HasSubstr("indices: expected that of grad (DLPack device type 2), got 1")));
-  TensorView dim0_elsewhere = TensorView::Scalar(dim0);
-  dim0_elsewhere.device = Device::kCuda;
-  EXPECT_THAT(
-      SparseSegmentSumGradV2(grad, ids, ids, dim0_elsewhere),
-      StatusIs(Code::kInvalidArgument, HasSubstr("dense_output_dim0: expected host memory, got DLPack device type 2")));
-  TensorView ids_elsewhere = ids;
-  ids_elsewhere.device = elsewhere.device = static_cast<Device>(8);  // Metal
-  EXPECT_THAT(SparseSegmentSumGradV2(elsewhere, ids_elsewhere, ids_elsewhere, TensorView::Scalar(dim0)),
-              StatusIs(Code::kUnimplemented, HasSubstr("host memory")));
-}
-
-TEST(SparseSegmentGradErrors, TheFirstFaultOfManyThreadsIsReported) {
-  const Array<float> grad{std::vector<float>(8, 1.0F), Shape{8}};
-  std::vector<int64_t> indices(100'000, 1), segments(100'000, 3);
-  for (const size_t bad : {99'999U, 60'000U, 20'001U}) indices[bad] = -static_cast<int64_t>(bad);
-  segments[20'000] = 8;
-  ForEachSetting([&](const Context& ctx) {
-    const int32_t dim0 = 2;
-    EXPECT_THAT(
-        SparseSegmentMeanGradV2(grad, Array<int64_t>(indices), Array<int64_t>(segments), TensorView::Scalar(dim0), ctx),
-        StatusIs(Code::kInvalidArgument, HasSubstr("Segment id 8 out of range [0, 8). [segment_ids[20000]]")));
-  });
-}
-
-// 2^32 segments and more: TensorFlow counts them in 32 bits, or crashes.
-TEST(SparseSegmentGradHuge, ManySegmentsOfNoWidth) {
-  const TensorView grad = TensorView::Of<float>(nullptr, Shape{int64_t{1} << 40, 0});
-  const Array<int64_t> indices{{3, 1, 3}}, segments{{0, (int64_t{1} << 40) - 1, 5}};
-  const int32_t dim0 = 4;
-  const auto result = SparseSegmentMeanGradV2(grad, indices, segments, TensorView::Scalar(dim0));
-  ASSERT_THAT(result, IsOk());
-  EXPECT_TRUE(HoldsBits(result->output.view(), Array<float>({}, Shape{2, 0})));
-  EXPECT_TRUE(HoldsBits(result->sorted_unique_indices.view(), Array<int64_t>{{1, 3}}));
-}
-
-TEST(SparseSegmentGradHuge, TooLargeAnOutputIsRefused) {
-  const Array<float> grad{std::vector<float>(1 << 16, 1.0F), Shape{1, 1 << 16}};
-  const Array<int32_t> ids{{0}};
-  const int32_t dim0 = std::numeric_limits<int32_t>::max();
-  EXPECT_THAT(SparseSegmentSumGrad(grad, ids, ids, TensorView::Scalar(dim0)),
-              StatusIs(Code::kResourceExhausted, HasSubstr("OOM")));
-}
-
 TEST(SparseSegmentGradPadded, RowsAndThenPadding) {
   const Array<float> grad{{1, 2, 4, 8}, Shape{2, 2}};
   const Array<int64_t> indices{{5, 1, 5}};
@@ -417,16 +325,6 @@ TEST(SparseSegmentGradPadded, RowsAndThenPadding) {
   EXPECT_THAT(run(-1), StatusIs(Code::kInvalidArgument, HasSubstr("[max_unique: expected at least 0, got -1]")));
   EXPECT_THAT(CheckPadded({}), StatusIs(Code::kInvalidArgument, HasSubstr("no data [report")));
   ExpectEveryAllocationFailureIsReported({}, [&](const Context& failing) { return run(3, failing).status(); });
-}
-
-TEST(SparseSegmentGradIsa, AnInstructionSetTheMachineLacksIsAnError) {
-  const Array<float> grad{{1}, Shape{1, 1}};
-  const Array<int32_t> ids{{0}};
-  const int32_t dim0 = 1;
-  Context ctx;
-  ctx.isa = AvailableIsas().front() == Isa::kArmV8 ? Isa::kX86V4 : Isa::kArmV8;
-  EXPECT_THAT(SparseSegmentSumGradV2(grad, ids, ids, TensorView::Scalar(dim0), ctx),
-              StatusIs(Code::kInvalidArgument, HasSubstr("not available")));
 }
 
 }  // namespace

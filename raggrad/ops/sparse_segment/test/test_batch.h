@@ -35,20 +35,20 @@ inline Context Sequential() {
 struct Batch {
   Ids indices;
   Ids segment_ids;
-  int32_t rows;
-  int64_t segments;
+  int32_t table_rows;
+  int64_t num_segments;
   OnDevice device_indices[2];
   OnDevice device_segment_ids[2];
 
-  Batch(std::vector<int64_t> index, std::vector<int64_t> segment, int32_t num_rows, int64_t num_segments)
+  Batch(std::vector<int64_t> index, std::vector<int64_t> segment, int32_t rows, int64_t segments)
       : indices(std::move(index)),
         segment_ids(std::move(segment)),
-        rows(num_rows),
-        segments(num_segments),
+        table_rows(rows),
+        num_segments(segments),
         device_indices{OnDevice(indices.As(DType::kInt32)), OnDevice(indices.As(DType::kInt64))},
         device_segment_ids{OnDevice(segment_ids.As(DType::kInt32)), OnDevice(segment_ids.As(DType::kInt64))} {}
 
-  // Row r is named lengths[r] times; the ids are shuffled, segments come as they like.
+  // Names row r lengths[r] times, in shuffled order. Segment ids are random, and sorted if the seed is even.
   static Batch OfRows(const std::vector<int64_t>& lengths, int64_t segments, uint64_t seed) {
     Generator random(seed);
     std::vector<int64_t> index = Generator::RowIds<int64_t>(lengths);
@@ -70,7 +70,7 @@ struct Batch {
   TensorView segment(DType dtype) const { return segment_ids.As(dtype); }
   const TensorView& device_index(DType dtype) const { return device_indices[dtype == DType::kInt64].view(); }
   const TensorView& device_segment(DType dtype) const { return device_segment_ids[dtype == DType::kInt64].view(); }
-  TensorView dim0() const { return TensorView::Scalar(rows); }
+  TensorView dim0() const { return TensorView::Scalar(table_rows); }
 };
 
 inline void ExpectSameRows(const Result<SparseSegmentGradV2Output>& got,
@@ -79,12 +79,12 @@ inline void ExpectSameRows(const Result<SparseSegmentGradV2Output>& got,
   testing::ExpectSame(got, want, &Output::sorted_unique_indices, &Output::output);
 }
 
-// Small whole numbers: their sums are exact in any order, so that kFast has the CPU's bits too.
+// Small whole values: their sums are exact in any order, so kFast has the CPU's bits, too.
 template <class T>
 Array<T> WholeGrad(const Batch& batch, int64_t width, uint64_t seed) {
   Generator random(seed);
   std::vector<T> values;
-  for (int64_t i = 0; i < batch.segments * width; ++i) {
+  for (int64_t i = 0; i < batch.num_segments * width; ++i) {
     const float value = static_cast<float>(random.Below(17) - 8);
     if constexpr (std::is_same_v<T, Half>) {
       values.push_back(cpu::BaselineConvert::NarrowToHalf(value));
@@ -94,7 +94,7 @@ Array<T> WholeGrad(const Batch& batch, int64_t width, uint64_t seed) {
       values.push_back(value);
     }
   }
-  return {std::move(values), Shape{batch.segments, width}};
+  return {std::move(values), Shape{batch.num_segments, width}};
 }
 
 }  // namespace raggrad::sparse_segment

@@ -24,8 +24,8 @@ struct IndexTypePair {
   DType segment;
 };
 
-// All four pairs for short inputs. One for long ones, where threads matter and not types: under ThreadSanitizer all
-// four would take minutes.
+// All four pairs for short inputs, one pair for long ones. Long inputs test threads, not types, and all four would take
+// minutes under ThreadSanitizer.
 inline std::vector<IndexTypePair> IndexTypePairs(const Ids& ids) {
   if (ids.wide.size() > 1000) return {{DType::kInt64, DType::kInt32}};
   return {{DType::kInt32, DType::kInt32},
