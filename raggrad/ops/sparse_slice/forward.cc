@@ -1,4 +1,4 @@
-// Checks of the forward: shapes, types, and the numbers in shape, start and size, which are always in host memory.
+// Checks of the forward: shapes, types, and the elements of shape, start and size, which are always in host memory.
 #include <algorithm>
 #include <string>
 
@@ -72,18 +72,18 @@ Status CheckBoxShapes(const Operands& o) noexcept {
   return {};
 }
 
-std::span<const int64_t> Numbers(const Operand& operand) noexcept {
+std::span<const int64_t> ElementsOf(const Operand& operand) noexcept {
   return {operand.view.As<int64_t>(), static_cast<size_t>(operand.view.dim(0))};
 }
 
-// What TensorFlow reports as a product that does not fit: its 64 bits, or -1 if it has more.
+// The product as TensorFlow reports it when it does not fit: its 64 bits, or -1 if it has more.
 int64_t ReportedProduct(int64_t a, int64_t b) noexcept {
   uint64_t product;
   const bool wraps = __builtin_mul_overflow(static_cast<uint64_t>(a), static_cast<uint64_t>(b), &product);
   return wraps ? -1 : static_cast<int64_t>(product);
 }
 
-// That the dimensions can be those of a tensor. TensorFlow has other words, and another order, once one of them is
+// Checks that a tensor can have these dimensions. TensorFlow has other texts and another order once one of them is
 // large.
 Status CheckDims(std::span<const int64_t> shape) noexcept {
   constexpr int64_t kLargestSmall = 55108;  // the fourth root of 2^63
@@ -114,7 +114,7 @@ Status CheckDims(std::span<const int64_t> shape) noexcept {
   return {};
 }
 
-// The shape of the result as far as the c-th dimension, and behind it that of the input.
+// The output's dimensions up to the c-th, and the input's behind it.
 struct PartialOutputShape {
   const ForwardProblem& problem;
   size_t c;
@@ -136,7 +136,7 @@ Status CheckNumElements(const PartialOutputShape& shape) noexcept {
   for (size_t k = 0; k < shape.problem.shape.size(); ++k) {
     const int64_t before = product;
     if (!__builtin_mul_overflow(before, shape[k], &product)) continue;
-    // TensorFlow says the one or the other: it depends on how it has stored the shape.
+    // TensorFlow gives one of these two texts; which one depends on how it has stored the shape.
     return InvalidArgument(kOp, "Encountered overflow when multiplying ", before, " with ", shape[k],
                            ", result: ", ReportedProduct(before, shape[k]), ": Shape ", shape,
                            " results in overflow when computing number of elements [", "start[", shape.c,
@@ -165,14 +165,14 @@ Status CheckBox(const ForwardProblem& problem) noexcept {
   return {};
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides the error.
 Result<ForwardProblem> Check(const Operands& o) noexcept {
   if (Status s = CheckTypes(o); !s.ok()) return s;
   if (Status s = CheckSparseTensor(o); !s.ok()) return s;
   if (Status s = CheckBoxShapes(o); !s.ok()) return s;
-  if (Status s = CheckDims(Numbers(o.shape)); !s.ok()) return s;
-  const ForwardProblem problem{o.indices.view.As<int64_t>(), o.values.view, Numbers(o.shape), Numbers(o.start),
-                               Numbers(o.size)};
+  if (Status s = CheckDims(ElementsOf(o.shape)); !s.ok()) return s;
+  const ForwardProblem problem{o.indices.view.As<int64_t>(), o.values.view, ElementsOf(o.shape), ElementsOf(o.start),
+                               ElementsOf(o.size)};
   if (Status s = CheckBox(problem); !s.ok()) return s;
   return problem;
 }

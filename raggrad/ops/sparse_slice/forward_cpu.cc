@@ -1,5 +1,5 @@
-// Host side and loops of the forward's CPU backend. A first pass notes in one bit per entry whether it is kept; a
-// second one copies. Thus indices of entries that are not kept are read once, and values of such entries never.
+// CPU backend of the forward. A first pass notes in one bit per entry whether it is kept; a second pass copies. So the
+// indices of entries that are not kept are read once, and their values never.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,7 +23,7 @@ using cpu::SplitEvenly;
 constexpr int64_t kWord = 64;     // entries whose bits share a word
 constexpr int64_t kGrain = 8192;  // entries that pay for a thread: some 10 us of work
 constexpr int64_t kChunksPerWorker = 4;
-constexpr int64_t kAnyDims = -1;  // a number of columns known only at run time
+constexpr int64_t kAnyDims = -1;  // the number of columns is known only at run time
 
 template <int64_t kDims>
 class Box {
@@ -47,7 +47,7 @@ class Box {
   }
 
  private:
-  // Below `start` it wraps to a number larger than any size.
+  // An index below `start` wraps to more than any size.
   uint64_t Shifted(const int64_t* index, int64_t c) const noexcept {
     return static_cast<uint64_t>(index[c]) - start_[static_cast<size_t>(c)];
   }
@@ -58,7 +58,7 @@ class Box {
   int64_t d_;
 };
 
-// Which entries are kept, and where in the output those of each chunk begin. Chunks are of words.
+// Which entries are kept, and where in the output each chunk begins. Chunks consist of whole words of bits.
 struct Kept {
   Chunks chunks;
   Scratch<uint64_t> bits;
@@ -96,7 +96,7 @@ Result<Kept> Select(const ForwardProblem& problem, const Context& ctx) noexcept 
   return Kept{chunks, *std::move(bits), *std::move(begins), total};
 }
 
-// copy(entry, place, count) for runs of entries that are kept and so lie together in the output: all of a word, or one.
+// Calls copy(entry, place, count) for runs of kept entries, which lie together in the output: all of a word, or one.
 template <class F>
 Status ForEachKept(const Kept& kept, Executor& executor, const F& copy) noexcept {
   return ForEachChunkUntilStopped(executor, kept.chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
@@ -123,7 +123,7 @@ Status CopyIndices(const ForwardProblem& problem, const Kept& kept, Executor& ex
   });
 }
 
-// By their size: bits stay what they are, and types of one size share the code.
+// Copies values by their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
 Status CopyValues(const ForwardProblem& problem, const Kept& kept, Executor& executor, void* values) noexcept {
   const std::byte* const in = problem.values.As<std::byte>();

@@ -1,3 +1,4 @@
+// Checks of the gradient that need only shapes and types.
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
 #include "raggrad/cuda/loader.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::string_view kOp = "SparseSliceGrad";
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides the error.
 Result<Problem> Check(const TensorView& backprop_val_grad, const TensorView& input_indices,
                       const TensorView& input_start, const TensorView& output_indices) noexcept {
   constexpr TypeList<int64_t> kInt64{};

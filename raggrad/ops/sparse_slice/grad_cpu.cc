@@ -1,4 +1,4 @@
-// Host side and loops of the CPU backend.
+// CPU backend of the gradient.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -18,10 +18,10 @@ using cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 8192;  // rows that pay for a thread: some 10 us of work
 constexpr int64_t kChunksPerWorker = 4;
-constexpr int64_t kLongestRun = 1024;  // of equal rows that the start of a chunk moves over
+constexpr int64_t kLongestRun = 1024;  // equal rows that the start of a chunk skips at most
 static_assert(kLongestRun < kGrain, "or chunks could end up without rows");
 constexpr int64_t kRun = 512;       // rows that are taken at a time where all match
-constexpr int64_t kBoxRows = 4096;  // output rows that share a box: few enough to be in a cache when they are compared
+constexpr int64_t kBoxRows = 4096;  // output rows that share a box: few enough to stay cached until they are compared
 
 // Elements are copied by their size: bits stay what they are, and types of one size share the code.
 template <size_t kBytes>
@@ -41,12 +41,12 @@ struct Cursors {
   int64_t j;  // over the output
 };
 
-// The operator's rule, up to a guess that is wrong or the last few rows before `end`. Returns where it stopped.
+// Follows the operator's rule up to the first wrong guess or the last few rows before `end`. Returns where it stopped.
 //
 // The guess: an input row matches if it is in the box around the next kBoxRows output rows. A row outside matches none
-// of them, so only those inside are compared; the first that does not match ends the walk. If the output is what a
-// slice keeps of the input, all do. That leaves one branch per word and per match to foresee, where comparing each row
-// has one that no processor foresees when runs of matches are short.
+// of them, so only rows inside are compared, and the first that does not match ends the walk. If the output is what a
+// slice keeps of the input, all rows inside match. So there is one predictable branch per word and per match, where
+// comparing each row has a branch that no processor predicts when runs of matches are short.
 template <size_t kBytes, size_t kDims>
 Cursors WalkBoxes(Rows<kDims> rows, Values<kBytes> values, Cursors at, int64_t end) noexcept {
   while (at.i + kWord <= end && at.j < rows.m()) {
@@ -64,7 +64,7 @@ Cursors WalkBoxes(Rows<kDims> rows, Values<kBytes> values, Cursors at, int64_t e
         const int64_t i = at.i + std::countr_zero(inside);
         if (!rows.Match(i, at.j)) return {i, at.j};
         values.Copy(i, at.j++);
-        if (at.j == box_end) {  // rows from here on are for the next box
+        if (at.j == box_end) {  // the next box takes the rows from here on
           next = i + 1;
           break;
         }
@@ -75,7 +75,7 @@ Cursors WalkBoxes(Rows<kDims> rows, Values<kBytes> values, Cursors at, int64_t e
   return at;
 }
 
-// The operator's rule for the input rows [begin, end), with the cursor over the output at j. Returns the cursor.
+// Follows the operator's rule for the input rows [begin, end), with the output's cursor at j. Returns the cursor.
 template <size_t kBytes, size_t kDims>
 int64_t Walk(Rows<kDims> rows, Values<kBytes> values, int64_t begin, int64_t end, int64_t j) noexcept {
   Cursors at = WalkBoxes(rows, values, {begin, j}, end);
@@ -90,20 +90,21 @@ int64_t Walk(Rows<kDims> rows, Values<kBytes> values, int64_t begin, int64_t end
   return at.j;
 }
 
+// The walk of a chunk.
 struct Run {
-  int64_t begin;  // the cursor a chunk was walked with
-  int64_t end;    // and where it was afterwards
+  int64_t begin;  // the cursor before it
+  int64_t end;    // the cursor after it
 };
 
 // Walks all rows, chunks of them in parallel, and returns the cursor at the end.
 //
 // Where the cursor stands at the start of a chunk depends on everything before it, so it is guessed: the number of
-// output rows that come before the chunk's first input row. That is right when the rows are sorted, no output row is
-// without its input row, and no run of equal rows crosses the boundary. But nothing relies on it. The cursor starts at
-// 0, and that is what chunk 0 is walked with; if a chunk was walked with the cursor the serial rule would have had
-// there, then its values and the cursor at its end are the serial rule's, too. So, chunk by chunk: if the next one was
-// walked with the cursor at which this one ended, it stands; if not, it is walked again, with that cursor. By induction
-// all chunks end up as the serial rule has them, sorted or not. The worst input costs one serial walk more.
+// output rows that come before the chunk's first input row. The guess is right if the rows are sorted, every output row
+// has its input row, and no run of equal rows crosses the boundary. The result does not rely on it: chunk 0 is walked
+// with the right cursor, 0. A chunk that is walked with the cursor of the serial rule gets the values of the serial
+// rule and ends with its cursor. So each next chunk is kept if its guess is the cursor at which this one ended, and
+// walked again with that cursor if not. By induction all chunks end up as the serial rule has them, sorted or not. The
+// worst input costs one more serial walk.
 template <size_t kBytes, size_t kDims>
 Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Context& ctx) noexcept {
   const Rows<kDims> rows(problem);

@@ -1,4 +1,4 @@
-// What the checks hand to a backend. Internal to the family.
+// The interface of the backends. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace raggrad::sparse_slice {
 
 using ValueTypes = JoinLists<NumberTypes, TypeList<QInt8, QUInt8, QInt32>>;
 
-// Operands whose shapes and types have been checked; m <= n. Only Check() in sparse_slice.cc makes one.
+// A gradient whose operands' shapes and types have been checked; m <= n. Only Check() in grad.cc makes one.
 struct Problem {
   TensorView backprop_val_grad;          // [m], one of ValueTypes
   const int64_t* input_indices;          // [n, d]
@@ -25,8 +25,7 @@ Status NotAllPropagated(const Problem& problem, int64_t used) noexcept;
 
 using SliceTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
-// The same for the forward, whose checks include the numbers in shape, start and size. Only Check() in forward.cc makes
-// one.
+// A checked forward. The checks include the elements of shape, start and size. Only Check() in forward.cc makes one.
 struct ForwardProblem {
   const int64_t* indices;                       // [n, d]
   TensorView values;                            // [n], one of SliceTypes
@@ -36,13 +35,13 @@ struct ForwardProblem {
   int64_t d() const noexcept { return static_cast<int64_t>(start.size()); }
 };
 
-// One element of output_shape, of a dimension that has passed the checks.
+// One element of output_shape, for a dimension that has passed the checks.
 constexpr int64_t OutputDim(int64_t dim, int64_t start, int64_t size) noexcept {
   if (start >= dim) return 0;
   return start < dim - size ? size : dim - start;
 }
 
-// How many numbers from `start` on are in the box, in such a dimension: none if its end is beyond 2^63 - 1.
+// How many indices from `start` on are in the box, in such a dimension: none if its end is beyond 2^63 - 1.
 constexpr uint64_t BoxSize(int64_t start, int64_t size) noexcept {
   const bool has_entries = size >= 0 && start <= INT64_MAX - size;
   return has_entries ? static_cast<uint64_t>(size) : 0;
@@ -57,7 +56,7 @@ namespace on_cuda {
 Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
-// What libraggrad_cuda.so has of this family.
+// The kernels of this family in libraggrad_cuda.so.
 struct Kernels {
   static constexpr char kSymbol[] = "raggrad_cuda_sparse_slice";
 

@@ -1,4 +1,4 @@
-// Rows of the index matrices of the gradient, compared one by one or 64 at a time. Internal to the family.
+// Compares rows of the gradient's index matrices, one by one or 64 at a time. Internal to the CPU backend.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,10 @@
 namespace raggrad::sparse_slice::on_cpu {
 
 inline constexpr int64_t kWord = 64;   // input rows that are compared with a box at a time
-inline constexpr size_t kAnyDims = 0;  // a number of columns known only at run time
+inline constexpr size_t kAnyDims = 0;  // the number of columns is known only at run time
 
-// The least and the largest number in each column (in the first ones, if there are very many) of some rows.
+// The smallest box around some rows: the least and the largest index in each column. If the number of columns is known
+// only at run time, the first 8 count.
 template <size_t kDims>
 class Box {
  public:
@@ -48,8 +49,8 @@ class Box {
   std::array<int64_t, kMaxColumns> most_{};
 };
 
-// The rows of both index matrices, to be compared. Passed by value: a copy whose address nobody has can stay in
-// registers while bytes are written.
+// The rows of both index matrices. Pass it by value: a copy whose address nobody has can stay in registers while bytes
+// are written.
 template <size_t kDims>
 class Rows {
  public:
@@ -72,7 +73,7 @@ class Rows {
     return true;
   }
 
-  // How many of the next `limit` rows of both match, one by one, up to the first two that do not.
+  // How many of the next `limit` rows match pair by pair, up to the first pair that does not.
   int64_t MatchingRun(int64_t i, int64_t j, int64_t limit) const noexcept {
     int64_t run = 0;
     while (run < limit && Match(i + run, j + run)) ++run;
@@ -87,7 +88,7 @@ class Rows {
 
   // Which of the input rows [i, i + kWord), moved by -input_start, are in the box: one bit per row.
   uint64_t Inside(const Box<kDims>& box, int64_t i) const noexcept {
-    std::array<unsigned char, kWord> inside;  // first bytes, then bits: compilers vectorise that
+    std::array<unsigned char, kWord> inside;  // bytes first, then bits: compilers vectorise this
     for (int64_t k = 0; k < kWord; ++k) {
       inside[static_cast<size_t>(k)] = box.Holds(Input(i + k), start_.data(), boxed()) ? 1 : 0;
     }
@@ -103,8 +104,8 @@ class Rows {
   // input_indices[a] == input_indices[b]
   bool SameInput(int64_t a, int64_t b) const noexcept { return std::equal(Input(a), Input(a) + dims(), Input(b)); }
 
-  // The number of rows of output_indices + input_start that come before input_indices[i] in lexicographic order, if
-  // they are sorted; some number in [0, m] if they are not.
+  // How many rows of output_indices + input_start come before input_indices[i] in lexicographic order, if they are
+  // sorted; any number in [0, m] if they are not.
   int64_t LowerBound(int64_t i) const noexcept {
     int64_t first = 0;
     for (int64_t count = m_; count > 0;) {
@@ -124,7 +125,7 @@ class Rows {
   size_t boxed() const noexcept { return std::min(dims(), Box<kDims>::kMaxColumns); }
   const int64_t* Input(int64_t i) const noexcept { return input_ + i * static_cast<int64_t>(dims()); }
   const int64_t* Output(int64_t j) const noexcept { return output_ + j * static_cast<int64_t>(dims()); }
-  int64_t Shifted(int64_t j, size_t c) const noexcept {  // wraps, as TensorFlow's does
+  int64_t Shifted(int64_t j, size_t c) const noexcept {  // wraps, as in TensorFlow
     return static_cast<int64_t>(static_cast<uint64_t>(Output(j)[c]) + static_cast<uint64_t>(start_[c]));
   }
   bool ComesBefore(int64_t j, int64_t i) const noexcept {

@@ -2,10 +2,10 @@
 //
 // The gradient --------------------------------------------------------------------------------------------------------
 //
-// The forward kept some entries of a sparse tensor, in their order, and moved their indices by -start. Backwards, two
-// cursors walk over the entries before (i) and after (j): where input_indices[i] == output_indices[j] + input_start in
-// every column, val_grad[i] = backprop_val_grad[j] and j advances; otherwise val_grad[i] = 0. Bits are copied. The
-// entries need not be sorted, and with duplicates the first match wins; the addition wraps in 64 bits.
+// The forward kept some entries of a sparse tensor, in their order, and moved their indices by -start. The gradient
+// walks two cursors over the entries before (i) and after (j) the slice: where input_indices[i] == output_indices[j] +
+// input_start in every column, val_grad[i] = backprop_val_grad[j] and j advances; otherwise val_grad[i] = 0. Bits are
+// copied. The entries need not be sorted. Of equal entries the first ones match. The addition wraps in 64 bits.
 //
 // Shapes and types:
 //   backprop_val_grad  [m]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128,
@@ -14,10 +14,10 @@
 //   input_start        [d]     int64. Always in host memory.
 //   output_indices     [m, d]  int64, m <= n
 //
-// INTERNAL (TensorFlow's code) if some of backprop_val_grad finds no entry of the input.
+// INTERNAL (TensorFlow's code) if an element of backprop_val_grad finds no entry of the input.
 // Memory beyond the output: 64 bytes per worker; on a GPU a bit per entry and 8 bytes per 1024 of them.
-// On a GPU (cuda/cuda.h) the cursor is guessed, which is right if the output is what a slice keeps of the input; if it
-// is not, operands are copied to the host and walked there.
+// On a GPU (cuda/cuda.h) the cursor is guessed, which is right if the output is what a slice keeps of the input. If it
+// is not, the operands are copied to the host and walked there.
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
 
@@ -37,16 +37,16 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
 // The forward ---------------------------------------------------------------------------------------------------------
 //
 // Keeps the entries with start <= index < start + size in every column, in their order, and moves their indices by
-// -start. Bits are copied. Indices are not compared with `shape`, and need not be sorted.
+// -start. Bits are copied. Indices need not be sorted and are not compared with `shape`.
 //
 //   output_shape[c] = size[c]              if the box ends before shape[c]
-//                   = shape[c] - start[c]  if it begins before
-//                   = 0                    if it lies behind; then a negative size, too, is accepted
+//                   = shape[c] - start[c]  if it begins before shape[c]
+//                   = 0                    if it lies behind; then a negative size is accepted, too
 //
 // A negative start is accepted, and output_shape[c] then counts from there.
 //
 // Shapes and types:
-//   indices             [n, d]  int64, d <= 254; without columns everything is kept
+//   indices             [n, d]  int64, d <= 254; d = 0 keeps everything
 //   values              [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
 //   shape, start, size  [d]     int64. Always in host memory.
 //
