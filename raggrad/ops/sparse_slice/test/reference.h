@@ -1,4 +1,4 @@
-// The obvious serial code: what tests and fuzzers compare the kernels with.
+// The obvious serial code that tests and fuzzers compare the operators with.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace raggrad::sparse_slice::reference {
 template <class T>
 struct GradResult {
   std::vector<T> val_grad;
-  int64_t used = 0;  // gradients that found their entry; if not all of them, the operator fails with INTERNAL
+  int64_t used = 0;  // gradients that found their entry; the operator fails with INTERNAL if not all did
 };
 
 // n: rows of input_indices. The number of columns is input_start's size.
@@ -37,14 +37,14 @@ GradResult<T> Grad(std::span<const T> backprop_val_grad, std::span<const int64_t
 }
 
 struct SliceResult {
-  bool ok = false;  // false: the numbers in shape, start and size do not go together
+  bool ok = false;  // false: shape, start and size do not fit together
   std::vector<int64_t> output_indices;
-  std::vector<int64_t> sources;  // of each output value: the number of its entry
+  std::vector<int64_t> sources;  // for each output value the position of its entry
   std::vector<int64_t> output_shape;
 };
 
-// n: rows of `indices`. The number of columns is that of shape, start and size, and at most 254. Counts in 128 bits, so
-// that nothing wraps.
+// n: rows of `indices`. The number of columns is that of shape, start and size, and at most 254. Computes in 128 bits,
+// so that nothing wraps.
 inline SliceResult Slice(std::span<const int64_t> indices, std::span<const int64_t> shape,
                          std::span<const int64_t> start, std::span<const int64_t> size, int64_t n) {
   __extension__ using Wide = __int128;

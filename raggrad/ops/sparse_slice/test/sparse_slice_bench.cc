@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kMeanDistance = 100;  // one place in a hundred has an entry
 
-// Entries at random distances, in lexicographic order or not; the window has half of the first and last dimension.
+// Entries at random distances, in lexicographic order or shuffled. The slice has half of the first and last dimension.
 void Grad(benchmark::State& state, int64_t entries, size_t rank, bool shuffled, Memory memory) {
   Generator random(1);
   const std::vector<int64_t> shape = rank == 2 ? std::vector<int64_t>{entries * kMeanDistance / 1000 + 1, 1000}

@@ -1,4 +1,4 @@
-// On a GPU: the CPU's results and its errors, where the guess of the cursor is right and where it is not.
+// The CPU's results and errors on a GPU, with right and wrong guesses of the cursor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ std::vector<Row> RandomRows(Generator& random, int64_t count, size_t d, int64_t 
   return rows;
 }
 
-// The rows with start <= row < start + size in every column, moved.
+// The rows with start <= row < start + size in every column, moved by -start.
 std::vector<Row> Slice(const std::vector<Row>& rows, const Row& start, int64_t size) {
   std::vector<Row> kept;
   for (Row row : rows) {
@@ -67,7 +67,7 @@ template <class T>
 class SparseSliceGradCudaTest : public GpuTest {};
 TYPED_TEST_SUITE(SparseSliceGradCudaTest, GtestTypes<sparse_slice::ValueTypes>);
 
-// ExpectSame compares quantized types, too; HostileTensor makes what fills their bytes.
+// Quantized types get hostile values of an integer type of the same size.
 TYPED_TEST(SparseSliceGradCudaTest, SlicesOfAnyOrder) {
   Generator random(1);
   for (const size_t d : {1U, 2U, 3U, 4U, 5U, 9U}) {
@@ -102,7 +102,7 @@ TEST_F(SparseSliceCudaTest, ManyRows) {
   }
 }
 
-// What is no slice: rows of the input, in order, that some rule other than a box chose.
+// The output is no slice: its rows are rows of the input in order, but chosen at random, not by a box.
 TEST_F(SparseSliceCudaTest, WrongGuesses) {
   Generator random(3);
   for (const size_t d : {1U, 2U, 5U}) {
@@ -117,7 +117,7 @@ TEST_F(SparseSliceCudaTest, WrongGuesses) {
   }
 }
 
-// Knows whether it was asked to work.
+// An executor that knows whether anybody asked it to work.
 class WatchedExecutor final : public Executor {
  public:
   int num_workers() const noexcept override {
@@ -170,7 +170,7 @@ TEST_F(SparseSliceCudaTest, GradientsWithoutAnEntry) {
   }
 }
 
-TEST_F(SparseSliceCudaTest, NumbersThatWrap) {
+TEST_F(SparseSliceCudaTest, IndicesThatWrap) {
   Generator random(5);
   constexpr auto kMin = std::numeric_limits<int64_t>::min(), kMax = std::numeric_limits<int64_t>::max();
   const std::vector<Row> input = {{kMin, kMax}, {kMin + 1, 3}, {0, kMin}, {7, 0}, {kMax, kMax}};
@@ -197,7 +197,7 @@ TEST_F(SparseSliceCudaTest, GradReportsEveryAllocationFailure) {
       [&](const Context& ctx) { return SparseSliceGrad(grad, input, host_start, output, ctx).status(); });
 }
 
-// What the tests of the forward compare: everything, or the error.
+// Compares all outputs of the forward with the CPU's, or its error.
 void ExpectSameSlice(const TensorView& indices, const TensorView& values, const Row& shape, const Row& start,
                      const Row& size) {
   const Array host_shape(shape), host_start(start), host_size(size);
@@ -209,12 +209,12 @@ void ExpectSameSlice(const TensorView& indices, const TensorView& values, const 
   EXPECT_EQ(Difference(got->output_shape.view(), want->output_shape.view()), "");
 }
 
-using SliceNumbers = JoinLists<NumberTypes, TypeList<bool>>;
+using TypesButStrings = JoinLists<NumberTypes, TypeList<bool>>;
 template <class T>
 class SparseSliceForwardCudaTest : public GpuTest {};
-TYPED_TEST_SUITE(SparseSliceForwardCudaTest, GtestTypes<SliceNumbers>);
+TYPED_TEST_SUITE(SparseSliceForwardCudaTest, GtestTypes<TypesButStrings>);
 
-TYPED_TEST(SparseSliceForwardCudaTest, IsThatOfTheCpu) {
+TYPED_TEST(SparseSliceForwardCudaTest, HasTheCpusResult) {
   Generator random(8);
   for (const size_t d : {0U, 1U, 2U, 3U, 4U, 5U, 20U}) {
     for (const int64_t n : {0, 1, 31, 1023, 1025, 5000}) {

@@ -37,19 +37,19 @@ constexpr int64_t kSplit = 7 * 8192 + 100;  // entries enough for seven threads
 constexpr auto kMin = std::numeric_limits<int64_t>::min();
 constexpr auto kMax = std::numeric_limits<int64_t>::max();
 
-using Numbers = std::vector<int64_t>;
+using Ints = std::vector<int64_t>;
 
 struct Box {
-  Numbers shape, start, size;
+  Ints shape, start, size;
 };
 
 Box Cube(int64_t d, int64_t shape, int64_t start, int64_t size) {
   const size_t dims = static_cast<size_t>(d);
-  return {Numbers(dims, shape), Numbers(dims, start), Numbers(dims, size)};
+  return {Ints(dims, shape), Ints(dims, start), Ints(dims, size)};
 }
 
-// Every setting gives, bit for bit, what the reference gives. Says whether it was a success.
-bool ExpectSameAsReference(const Numbers& indices, const Box& box, const TensorView& values) {
+// Expects the reference's bits, or its failure, under every setting. Returns whether it was a success.
+bool ExpectSameAsReference(const Ints& indices, const Box& box, const TensorView& values) {
   const int64_t d = static_cast<int64_t>(box.shape.size());
   const int64_t n = values.dim(0);
   const auto want = reference::Slice(indices, box.shape, box.start, box.size, n);
@@ -70,7 +70,7 @@ bool ExpectSameAsReference(const Numbers& indices, const Box& box, const TensorV
   return want.ok;
 }
 
-bool ExpectSameAsReference(Generator& random, const Numbers& indices, const Box& box, int64_t n) {
+bool ExpectSameAsReference(Generator& random, const Ints& indices, const Box& box, int64_t n) {
   return ExpectSameAsReference(indices, box, Array(random.Values<int16_t>(n)));
 }
 
@@ -117,7 +117,7 @@ TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
   }
 }
 
-TEST(SparseSlice, IsWhatTheExampleSays) {
+TEST(SparseSlice, SlicesASmallExample) {
   const auto got = SparseSlice(Array<int64_t>({0, 1, 2, 3, 3, 0}, {3, 2}), Array<float>({1, 2, 3}),
                                Array<int64_t>({4, 5}), Array<int64_t>({1, 2}), Array<int64_t>({2, 9}));
   ASSERT_THAT(got, IsOk());
@@ -126,12 +126,12 @@ TEST(SparseSlice, IsWhatTheExampleSays) {
   EXPECT_TRUE(HoldsBits(got->output_shape.view(), Array<int64_t>({2, 3})));
 }
 
-// Blocks of entries that are all kept, or none of them, of every length.
+// Runs of kept entries and of others, of every length.
 TEST(SparseSlice, RunsOfKeptEntries) {
   Generator random(2);
   for (const int64_t longest : {1, 3, 64, 200, 30'000}) {
     SCOPED_TRACE(longest);
-    Numbers indices;
+    Ints indices;
     bool inside = false;
     for (int64_t n = 0; n < kSplit; inside = !inside) {
       for (int64_t run = 1 + random.Below(longest); run > 0 && n < kSplit; --run, ++n) {
@@ -146,7 +146,7 @@ TEST(SparseSlice, ManyColumns) {
   Generator random(3);
   for (const int64_t d : {5, 9, 100, 254}) {
     SCOPED_TRACE(d);
-    Numbers indices = random.UniformIds<int64_t>(100 * d, 10);
+    Ints indices = random.UniformIds<int64_t>(100 * d, 10);
     for (size_t i = 0; i < indices.size(); ++i) {
       if (i % 7 < 6) indices[i] = 1;
     }
@@ -161,10 +161,10 @@ TEST(SparseSlice, ManyColumns) {
   }
 }
 
-// Numbers at the ends of the range, in every combination.
+// Shape, start and size at the ends of int64, in every combination.
 TEST(SparseSlice, HostileBoxes) {
   Generator random(4);
-  const Numbers ends = {kMin, kMin + 1, kMin + 5, -3, -1, 0, 1, 2, 5, 9, kMax - 5, kMax - 1, kMax};
+  const Ints ends = {kMin, kMin + 1, kMin + 5, -3, -1, 0, 1, 2, 5, 9, kMax - 5, kMax - 1, kMax};
   const int64_t n = static_cast<int64_t>(ends.size());
   int successes = 0;
   for (const int64_t shape : ends) {
@@ -181,13 +181,13 @@ TEST(SparseSlice, HostileBoxes) {
 
 TEST(SparseSlice, HostileBoxesOfTwoColumns) {
   Generator random(5);
-  const Numbers ends = {kMin, -4, -1, 0, 1, 3, 7, int64_t{1} << 31, int64_t{1} << 40, kMax};
+  const Ints ends = {kMin, -4, -1, 0, 1, 3, 7, int64_t{1} << 31, int64_t{1} << 40, kMax};
   int successes = 0;
   for (int repeat = 0; repeat < 3000; ++repeat) {
     const auto some = [&](int64_t count) {
-      Numbers numbers;
-      for (int64_t i = 0; i < count; ++i) numbers.push_back(ends[static_cast<size_t>(random.Below(10))]);
-      return numbers;
+      Ints ints;
+      for (int64_t i = 0; i < count; ++i) ints.push_back(ends[static_cast<size_t>(random.Below(10))]);
+      return ints;
     };
     successes += ExpectSameAsReference(random, some(20), {some(2), some(2), some(2)}, 10) ? 1 : 0;
   }
@@ -209,7 +209,7 @@ TEST(SparseSlice, ExtraMemoryIsABitPerEntry) {
   EXPECT_LE(allocator.peak_bytes(), outputs + kSplit / 8 + 8 + size_t{7} * 4 * 8);
 }
 
-// Errors. The operands of one call, each of which a test can spoil.
+// The operands of one call. Tests of errors spoil one after the other.
 struct Operands {
   Array<int64_t> indices{{0, 0, 1, 1}, {2, 2}};
   Array<float> values{{1, 2}};
@@ -224,7 +224,7 @@ struct Operands {
 TEST(SparseSliceErrors, InTensorFlowsOrder) {
   Operands operands;
   EXPECT_THAT(operands.Call(), IsOk());
-  // Faults are added from the last check to the first: each hides those before it.
+  // Faults are added from the last check to the first: each new one hides those added before.
   operands.size.values = {2, -1};
   operands.Expect("SparseSlice: Expected a non-negative size, got -1 [size[1]: expected at least 0, got -1]");
   operands.size.values = {-2, -1};
@@ -253,7 +253,7 @@ TEST(SparseSliceErrors, InTensorFlowsOrder) {
 
 TEST(SparseSliceErrors, ShapesThatNoTensorHas) {
   Operands operands;
-  operands.shape.values = {int64_t{1} << 40, -8};  // TensorFlow's other words
+  operands.shape.values = {int64_t{1} << 40, -8};  // TensorFlow's text for large dimensions
   operands.Expect("Expected a non-negative size, got -8 [shape[1]: ");
   operands.shape.values = {int64_t{1} << 40, int64_t{1} << 23};
   operands.Expect(
@@ -267,7 +267,7 @@ TEST(SparseSliceErrors, ShapesThatNoTensorHas) {
       "Encountered overflow when multiplying 2199023255552 with 4194304, result: -9223372036854775808: Shape "
       "[2199023255552,4194304] results in overflow when computing number of elements [start[0]: ");
 
-  Operands wide{{{}, {0, 255}}, {{}}, {Numbers(255, 1)}, {Numbers(255, 0)}, {Numbers(255, 1)}};
+  Operands wide{{{}, {0, 255}}, {{}}, {Ints(255, 1)}, {Ints(255, 0)}, {Ints(255, 1)}};
   wide.Expect("Too many dimensions in tensor [shape: expected at most 254 elements, got 255]");
   wide.shape.values[254] = -1;
   wide.Expect("Expected shape dimensions to be non-negative, got -1 [");

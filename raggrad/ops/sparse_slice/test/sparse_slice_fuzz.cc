@@ -1,4 +1,4 @@
-// Holds the family's operators against reference.h: see fuzz/README.md.
+// Compares the family's operators with reference.h: see fuzz/README.md.
 #include "raggrad/ops/sparse_slice/kernels.h"
 #include "raggrad/ops/sparse_slice/sparse_slice.h"
 #include "raggrad/ops/sparse_slice/test/reference.h"
@@ -40,7 +40,7 @@ Indices MakeIndices(FuzzInput& in) {
     }
     ++made.m;
   }
-  if (!made.output.empty() && in.OneIn(8)) {  // one that has no partner, or another one
+  if (!made.output.empty() && in.OneIn(8)) {  // a row that matches none, or another one
     int64_t& index = made.output[static_cast<size_t>(in.Below(65536)) % made.output.size()];
     index = WrappingSubtract(index, in.Below(3) - 1);
   }
@@ -120,7 +120,7 @@ struct ForwardOperands {
   Operand indices, values, shape, start, size;
 };
 
-// Mostly a box within a shape; sometimes numbers that do not go together.
+// Mostly a box within a shape; sometimes shape, start and size do not fit together.
 ForwardOperands MakeForward(FuzzInput& in) {
   const DType dtype = in.DTypeOf(SliceTypes{});
   const int64_t n = in.Count(200, 60000);
