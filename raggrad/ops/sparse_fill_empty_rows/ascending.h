@@ -1,4 +1,4 @@
-// An ascending map: grad_values is taken apart in one pass over both, by all workers. Internal to the CPU backend.
+// Takes grad_values apart along an ascending map, in one pass over both by all workers. Internal to the CPU backend.
 #pragma once
 
 #include <algorithm>
@@ -16,40 +16,41 @@ namespace raggrad::sparse_fill_empty_rows {
 
 inline constexpr int64_t kEntryGrain = 16384;    // entries that pay for a thread: some 10 us of work
 inline constexpr int64_t kChunksPerWorker = 32;  // so that little is left to sum when the last is separated
-inline constexpr int64_t kLongestRun = 512;      // entries that are found to be neighbours before they are copied
+inline constexpr int64_t kLongestRun = 512;      // the most entries in consecutive places that are copied together
 
-// Whether the map looks ascending; cheap, so that one that does not costs nothing.
+// Whether the first 64 entries ascend. It is cheap, so a map that does not ascend loses no time.
 inline bool StartsAscending(const Problem& p) noexcept {
   const auto head = p.reverse_index_map.first(std::min<size_t>(p.reverse_index_map.size(), 64));
   return std::adjacent_find(head.begin(), head.end(), std::greater_equal<>()) == head.end();
 }
 
-// How many places before those of entries [i, n) are not named, if the map ascends.
+// How many places the gaps before entries [0, i) leave over, if the map ascends; for i == n also those behind the last.
 inline int64_t OthersBefore(const Problem& p, int64_t i) noexcept {
   if (i == p.n()) return p.n_full() - p.n();
   return i == 0 ? 0 : p.reverse_index_map[static_cast<size_t>(i - 1)] + 1 - i;
 }
 
-// Whether entries [begin, end) leave so few places over that their sum can be made on the way. Any answer will do.
+// Whether entries [begin, end) leave so few places over that their sum can be made on the way. A wrong answer costs
+// time only.
 inline bool FewOthers(const Problem& p, int64_t begin, int64_t end) noexcept {
   const auto place = [&](int64_t i) { return static_cast<uint64_t>(p.reverse_index_map[static_cast<size_t>(i)]); };
   return place(end - 1) - place(begin) < 2 * static_cast<uint64_t>(end - begin);
 }
 
-// How far a worker is.
+// Where a worker stands.
 template <class E>
 struct Separation {
   const E* grad;
-  int64_t next;          // place of grad, and where it comes next:
-  const int64_t* entry;  // of the map
-  E* d_value;
-  E* other;
+  int64_t next;          // the next place of grad
+  const int64_t* entry;  // the next entry of the map
+  E* d_value;            // where the next named value goes
+  E* other;              // where the next other value goes
 
-  // How many places lie before this one; some large number if it is behind.
+  // How many places are left over before `place`; a huge number if `place` is already behind.
   uint64_t GapBefore(int64_t place) const noexcept {
     return static_cast<uint64_t>(place) - static_cast<uint64_t>(next);
   }
-  // `entries` are done, and places before `place`.
+  // Moves on: `entries` entries and all places before `place` are done.
   void Advance(int64_t entries, int64_t place) noexcept {
     entry += entries;
     d_value += entries;
@@ -62,14 +63,14 @@ struct NoSum {
   static void AddPair() noexcept {}
 };
 
-// Most gaps are short and come at random, so this many values are copied without asking whether the gap has them: a
-// branch would be mispredicted at every fifth entry.
+// Most gaps are short and come at random, so kShort values are always copied, however many the gap has: a branch would
+// be mispredicted at every fifth entry.
 template <class E>
 inline constexpr int64_t kShort = sizeof(E) == kFourEntriesBytes ? 4 : std::max<int64_t>(8 / sizeof(E), 2);
 
-// The next 4 * fours entries, but none from the first longer gap on. There must be kShort others for each of them. The
-// sum takes two values with every four entries: each addition waits for the one before, and the processor separates
-// meanwhile. (Both are worked on as copies, for registers to hold.)
+// Separates the next 4 * fours entries, up to the first gap longer than kShort. There must be room for kShort others
+// per entry. The sum takes two values with every four entries: each addition waits for the one before, and the
+// processor separates meanwhile. Both work on copies that registers can hold.
 template <class E, class Sum>
 [[gnu::always_inline]] inline void SeparateFours(Separation<E>& separation, int64_t fours, Sum& running) noexcept {
   Separation<E> at = separation;
@@ -98,16 +99,16 @@ template <class E, class Sum>
   running = sum;
 }
 
-// One worker's part of an ascending map: entries [begin, end). Places between two entries go to `others`, which has
-// room for as many as an ascending map leaves over. False if the map does not ascend after all; then what was written
-// is within bounds, but means nothing. `sum`, unless it is null, takes values that it may take on the way.
+// Separates one worker's entries [begin, end). Values between two entries go to `others`, which has room for as many as
+// an ascending map leaves over. Returns false if the map does not ascend after all; then the outputs are written within
+// bounds, but mean nothing. `sum`, unless it is null, takes the values it is allowed to take on the way.
 template <class E, class Sum>
 bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values, E* others, Sum* sum) noexcept {
   const int64_t* const map = p.reverse_index_map.data();
   const E* const grad = p.grad_values.As<E>();
   const int64_t last = map[end - 1];
   const int64_t previous = begin == 0 ? -1 : map[begin - 1];
-  // As far as an ascending map can be here: there is a place for every entry before, within and behind.
+  // An ascending map has a place for every entry before, within and behind this part.
   if (previous < begin - 1 || last < previous || last >= p.n_full() - (p.n() - end)) return false;
   if (last - previous < end - begin) return false;
   Separation<E> at = {grad, previous + 1, map + begin, d_values + begin, others + (previous + 1 - begin)};
@@ -129,7 +130,7 @@ bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values
     std::copy_n(grad + at.next, gap, at.other);
     *at.d_value = grad[place];
     int64_t run = 1;
-    if (left < 4 * kShort<E>) {  // few gaps any more, or none
+    if (left < 4 * kShort<E>) {  // few gaps are left, or none
       const int64_t most = std::min<int64_t>(entries_end - at.entry, kLongestRun);
       while (run < most && at.entry[run] == place + run) ++run;
       std::copy_n(grad + place + 1, run - 1, at.d_value + 1);
@@ -140,8 +141,8 @@ bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values
   return true;
 }
 
-// In one pass, if the map ascends; false if it does not. `others`: room for n_full - n. Without `sum`, nothing is
-// summed.
+// Separates everything in one pass. Returns false if the map does not ascend. `others` has room for n_full - n values.
+// A null `sum` sums nothing.
 template <class E, class Sum>
 Result<bool> SeparateAscending(const Problem& p, const Context& ctx, E* d_values, E* others, Sum* sum) noexcept {
   Executor& executor = ExecutorOf(ctx);
@@ -163,7 +164,7 @@ Result<bool> SeparateAscending(const Problem& p, const Context& ctx, E* d_values
     relay->Ready(chunk);
     if (sum == nullptr) return;
     if (!turn) turn.emplace(*relay);
-    if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk takes as many
+    if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk adds so many on its way
   });
   if (!walked.ok()) return walked;
   if (ascending && sum != nullptr) sum->AddUpTo(p.n_full() - p.n());

@@ -14,8 +14,8 @@ namespace raggrad::sparse_fill_empty_rows {
 
 inline constexpr int64_t kFastBlock = 4096;  // values that kFast sums left to right; part of its definition
 
-// What sums run in: float for the 16-bit types, T itself for the others, and numbers modulo 2^64 for integers, whose
-// low bits are the sums modulo the powers of two below.
+// Converts to the type that sums run in: float for the 16-bit types, T itself for other floats, and uint64_t for
+// integers, whose low bits are the sums modulo smaller powers of two.
 template <class T>
 auto Widen(T value) noexcept {
   if constexpr (kIsShortFloat<T>) {
@@ -37,15 +37,15 @@ T Narrow(decltype(Widen(T{})) value) noexcept {
   }
 }
 
-// One running sum, rounded to T at every step: TensorFlow's. It cannot be split, whatever the number of threads, but
-// handed from one to the next.
+// TensorFlow's running sum, rounded to T at every step. It cannot be split over threads, but one thread can hand it to
+// the next.
 template <class T>
 class RunningSum {
  public:
   RunningSum() noexcept = default;
   explicit RunningSum(const void* values) noexcept : values_(static_cast<const T*>(values)) {}
 
-  // Values [0, end) are there. AddPair() may be called pairs() times.
+  // Says that values [0, end) are there. AddPair() may then be called pairs() times.
   void Allow(int64_t end) noexcept { allowed_ = end; }
   int64_t pairs() const noexcept { return (allowed_ - position_) / 2; }
   [[gnu::always_inline]] void AddPair() noexcept {
@@ -69,7 +69,7 @@ class RunningSum {
   decltype(Widen(T{})) sum_{};
 };
 
-// Block sums left to right, then block sums two by two until one is left, rounded once: always the same tree.
+// Sums blocks left to right, then block sums two by two until one is left, and rounds once: always the same tree.
 template <class T>
 Status SumAsTree(const T* values, int64_t count, const Context& ctx, T* result) noexcept {
   using Sum = decltype(Widen(T{}));

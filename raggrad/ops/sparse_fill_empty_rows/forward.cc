@@ -42,7 +42,7 @@ Status CheckLength(std::string_view op, const Operand& operand, std::string_view
                          operand.view.dim(0), "]");
 }
 
-// What the two forms check after their shapes.
+// Checks that the two forms share, after those of their shapes.
 Result<ForwardProblem> CheckRows(const Operands& o, bool ragged, int64_t d) noexcept {
   const int64_t rows = *o.rows.view.As<int64_t>();
   const int64_t n = o.values.view.dim(0);
@@ -57,7 +57,7 @@ Result<ForwardProblem> CheckRows(const Operands& o, bool ragged, int64_t d) noex
   return ForwardProblem{o.op, ragged, o.indices.view.As<int64_t>(), o.values.view, o.default_value.view.data, d, rows};
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides the error.
 Result<ForwardProblem> CheckSparse(const Operands& o) noexcept {
   if (Status s = CheckTypes(o); !s.ok()) return s;
   if (Status s = CheckRank(o.op, o.rows, 1); !s.ok()) return s;

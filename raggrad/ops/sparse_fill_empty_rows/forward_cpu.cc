@@ -1,10 +1,9 @@
-// Host side and loops of the forwards' CPU backend.
+// CPU backend of the forwards.
 //
 // Walking over the entries by row, and over the rows, takes n + rows steps: a step opens the next row, or takes the
-// next entry of the row that is open. A row that is opened and has no entry gets the default. This walk is cut into
-// pieces of equally many steps, so that neither long rows nor long gaps fall to one worker. Where it is cut follows
-// from the rows alone (binary searches), and where a piece's output begins from the number of rows that have entries
-// before it.
+// next entry of the open row. A row without an entry gets the default. The walk is cut into pieces of equally many
+// steps, so that neither long rows nor long gaps fall to one worker. Binary searches in the rows find the cuts. The
+// number of rows with entries before a piece tells where its output begins.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -32,13 +31,14 @@ using cpu::SplitEvenly;
 constexpr int64_t kGrain = 8192;  // steps that pay for a thread: some 20 us of work
 constexpr int64_t kPiecesPerWorker = 4;
 
+// Where a piece of the walk begins.
 struct Piece {
-  int64_t entry;  // where it begins: entries before this one,
-  int64_t row;    // and rows below this one, belong to earlier pieces
-  int64_t named;  // rows whose first entry is in it; later, in an earlier piece
+  int64_t entry;  // entries before this one belong to earlier pieces
+  int64_t row;    // rows below this one belong to earlier pieces
+  int64_t named;  // rows whose first entry is in this piece; after SumNamed(), in earlier pieces
 };
 
-// Where the walk stands after `step` steps, if the order is sorted; some place if it is not.
+// Where the walk stands after `step` steps, if the order is sorted; any place if it is not.
 template <class Order>
 Piece PieceAt(const Order& order, int64_t n, int64_t rows, int64_t step) noexcept {
   int64_t entry = 0;
@@ -55,7 +55,7 @@ Piece PieceAt(const Order& order, int64_t n, int64_t rows, int64_t step) noexcep
   return {entry, std::max(step - entry, opened), 0};
 }
 
-// The walk, cut; one more piece marks the end.
+// The pieces of the walk, and one more that marks the end.
 class Pieces {
  public:
   template <class Order>
@@ -67,7 +67,7 @@ class Pieces {
     (*pieces)[0] = {0, 0, 0};
     for (int64_t p = 1; p < steps.count; ++p) {
       (*pieces)[p] = PieceAt(order, n, problem.rows, steps.begin(p));
-      // Of an order that is not sorted, too, each entry is in one piece: CountRows() looks at them all.
+      // Each entry is in one piece, also of an order that is not sorted: CountRows() checks them all.
       (*pieces)[p].entry = std::max((*pieces)[p].entry, (*pieces)[p - 1].entry);
     }
     (*pieces)[steps.count] = {n, problem.rows, 0};
@@ -77,14 +77,14 @@ class Pieces {
   Piece& operator[](int64_t p) noexcept { return pieces_[p]; }
   const Piece& operator[](int64_t p) const noexcept { return pieces_[p]; }
 
-  // body(p, begin, end) for each piece
+  // Calls body(p, begin, end) for each piece.
   template <class F>
   void ForEach(Executor& executor, const F& body) const noexcept {
     ForEachChunk(executor, Chunks{count_, count_},
                  [&](int64_t p, int64_t, int64_t) { body(p, pieces_[p], pieces_[p + 1]); });
   }
 
-  // Turns the pieces' numbers of named rows into those before each; returns the number of all.
+  // Replaces each piece's number of named rows by the number before it. Returns the total.
   int64_t SumNamed() noexcept {
     int64_t sum = 0;
     for (int64_t p = 0; p < count_; ++p) sum += std::exchange(pieces_[p].named, sum);
@@ -98,8 +98,8 @@ class Pieces {
   int64_t count_;
 };
 
-// Checks all rows and counts those that occur. False if they do not come in ascending order: then neither the pieces
-// nor what was counted are of use.
+// Checks all rows and counts those that occur. Returns false if they do not ascend; then the pieces and the counts mean
+// nothing.
 template <class Order>
 Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces& pieces, Executor& executor) noexcept {
   FirstError out_of_range;
@@ -122,8 +122,8 @@ Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces
   return NoSuchRow(problem, out_of_range.position(), order.Row(out_of_range.position()));
 }
 
-// A few hundred steps of a piece, found first and then done for values and for indices in a loop each: those loops
-// depend on nothing but sizes, and what they read is still in the nearest cache.
+// A few hundred steps of a piece. They are collected first; then one loop copies values and one copies indices. These
+// loops depend on sizes only, and the steps are still in the nearest cache.
 struct Block {
   static constexpr size_t kSize = 256;
   struct Move {
@@ -221,7 +221,7 @@ void WritePiece(const ForwardProblem& problem, const Order& order, const Piece& 
   flush();
 }
 
-// What there is before the entries are looked at.
+// The outputs that are allocated before the entries are read.
 struct EarlyOutputs {
   Tensor empty_row_indicator;
   Tensor reverse_index_map;
@@ -281,7 +281,7 @@ Status CheckValues(const ForwardProblem& problem, Executor& executor) noexcept {
 }  // namespace
 
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  // First, and not written to before all other memory is there: the number of rows may be anything.
+  // Allocated first, and written only when all other memory is there: the number of rows may be anything.
   auto indicator = AllocateOutput(ctx, 2, DType::kBool, Shape{problem.rows});
   if (!indicator.ok()) return indicator.status();
   auto map = AllocateOutput(ctx, 3, DType::kInt64, Shape{problem.n()});

@@ -1,4 +1,4 @@
-// Four entries of an ascending map at once, where vectors are shuffled by a table. Internal to the CPU backend.
+// Separates four entries of an ascending map at once, with a vector shuffle. Internal to the CPU backend.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace raggrad::sparse_fill_empty_rows {
 
-// Whether FourEntries is there for elements of this size. SSE2, all that x86-64 is sure to have, has no such shuffle.
+// The element size that FourEntries exists for, or 0. SSE2, the least that x86-64 has, lacks the shuffle.
 #if defined(__aarch64__)
 inline constexpr size_t kFourEntriesBytes = 4;
 #else
@@ -18,7 +18,8 @@ inline constexpr size_t kFourEntriesBytes = 0;
 #endif
 
 #if defined(__aarch64__)
-// For three of 8 neighbours, at `a + 8 * b + 64 * c`: the bytes of the first four others, elements of 4 bytes.
+// Entry a + 8 * b + 64 * c has the byte positions of the first four elements, of 4 bytes each, among 8 neighbours
+// without a, b and c.
 inline constexpr auto kOthersOfEight = [] {
   std::array<std::array<uint8_t, 16>, 512> table{};
   for (size_t named = 0; named < table.size(); ++named) {
@@ -31,10 +32,10 @@ inline constexpr auto kOthersOfEight = [] {
   return table;
 }();
 
-// Entries map[0..4) whose places ascend within [base, base + 8): copies their values to d_values, and the first four of
-// the other values to `others`, though only those before place map[3] are what is wanted. The place behind the last,
-// or 0 if the entries are not like that; then nothing was written. Reads grad[base, base + 8). A store for each stream
-// instead of one per entry is what makes it fast: stores that go back and forth between two places take a cycle each.
+// If the places map[0..4) ascend within [base, base + 8), copies their values to d_values and the first four of the
+// other values to `others`, and returns the place behind the last. The caller needs only the others before place
+// map[3]. Otherwise returns 0 and writes nothing. Reads grad[base, base + 8). It is fast because it stores once per
+// stream: stores that alternate between two places take a cycle each.
 template <class E>
 [[gnu::always_inline]] inline int64_t FourEntries(const int64_t* map, int64_t base, const E* grad, E* d_values,
                                                   E* others) noexcept {

@@ -1,3 +1,4 @@
+// Checks of the gradient that need only shapes and types.
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
 #include "raggrad/cuda/loader.h"
@@ -14,7 +15,7 @@ Status CheckVector(std::string_view op, std::string_view argument, const TensorV
                          ": expected rank 1, got rank ", view.rank(), "]");
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides the error.
 Result<Problem> Check(std::string_view op, const TensorView& reverse_index_map,
                       const TensorView& grad_values) noexcept {
   constexpr std::string_view kMap = "reverse_index_map";

@@ -1,4 +1,4 @@
-// Host side of the CPU backend of the gradient.
+// CPU backend of the gradient.
 #include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 #include "raggrad/ops/sparse_fill_empty_rows/separate.h"

@@ -1,4 +1,4 @@
-// What the checks hand to a backend. Internal to the family.
+// The interface of the backends. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace raggrad::sparse_fill_empty_rows {
 
-// Operands whose shapes and types have been checked; the numbers in the map have not. Only Check() in
-// sparse_fill_empty_rows.cc makes one.
+// A gradient whose operands' shapes and types have been checked, but not the places in the map. Only Check() in grad.cc
+// makes one.
 struct Problem {
   std::string_view op;                         // for messages
   std::span<const int64_t> reverse_index_map;  // [n]
@@ -20,29 +20,30 @@ struct Problem {
   int64_t n_full() const noexcept { return grad_values.dim(0); }
 };
 
-// The error when reverse_index_map[position] is `place`, which is none.
+// The error when reverse_index_map[position] is `place`, which does not exist.
 Status NoSuchPlace(const Problem& problem, int64_t position, int64_t place) noexcept;
 
 using FillTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
-// The same for the forwards; nothing is known of the numbers in `indices`. Only Check() in forward.cc makes one.
+// A forward whose operands' shapes and types have been checked, but not the rows in `indices`. Only CheckSparse() and
+// CheckRagged() in forward.cc make one.
 struct ForwardProblem {
   std::string_view op;
-  bool ragged;             // the form of output 0 and of messages
+  bool ragged;             // decides the shape of output 0 and the form of messages
   const int64_t* indices;  // [n, d]
   TensorView values;       // [n], one of FillTypes
   const void* default_value;
   int64_t d;     // at least 1
-  int64_t rows;  // at least 0; more if there are entries
+  int64_t rows;  // at least 0; at least 1 if there are entries
 
   int64_t n() const noexcept { return values.dim(0); }
-  // Without rows TensorFlow gives a matrix for a ragged tensor, too.
+  // Without rows TensorFlow returns a matrix for a ragged tensor, too.
   Shape OutputIndicesShape(int64_t n_full) const noexcept {
     return ragged && rows > 0 ? Shape{n_full} : Shape{n_full, d};
   }
 };
 
-// The error when entry `position` is in `row`, which is none.
+// The error when entry `position` is in `row`, which does not exist.
 Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept;
 
 namespace on_cpu {
@@ -54,7 +55,7 @@ namespace on_cuda {
 Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
-// What libraggrad_cuda.so has of this family.
+// The kernels of this family in libraggrad_cuda.so.
 struct Kernels {
   static constexpr char kSymbol[] = "raggrad_cuda_sparse_fill_empty_rows";
 

@@ -1,4 +1,4 @@
-// The entries of a sparse tensor in the order of their rows. Internal to the CPU backend.
+// Orders of a sparse tensor's entries: that of the input, and sorted by row. Internal to the CPU backend.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ class InputOrder {
   int64_t d_;
 };
 
-// By row, entries of one row as they came. Number: uint32_t if that is enough for entries and rows, or else uint64_t.
+// Entries by row, and within a row as they came. Number is uint32_t if entries and rows fit it, else uint64_t.
 template <class Number>
 class SortedOrder {
  public:
@@ -57,7 +57,7 @@ class SortedOrder {
 
   SortedOrder(Scratch<Record> records, const Record* sorted) noexcept : records_(std::move(records)), sorted_(sorted) {}
 
-  // The sort takes 32 bits at a time and is stable: low bits first.
+  // Sorts by the low 32 bits first, then by the high ones: the sort is stable and takes 32 bits at a time.
   static Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t n, uint64_t last) noexcept {
     using cpu::RadixSort;
     const auto low = [](const Record& record) { return static_cast<uint32_t>(record.row); };

@@ -1,5 +1,6 @@
-// grad_values, taken apart: those that the map names, in the order of the map, and the others, ascending. Internal to
-// the family. Elements are moved by their size, so that bits stay what they are and types of one size share the code.
+// Takes grad_values apart: the values that the map names, in the order of the map, and the others, in their own order.
+// Elements are moved by their size, so that bits stay what they are and types of one size share the code. Internal to
+// the CPU backend.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ struct Others {
 
 inline constexpr int64_t kAhead = 32;  // entries between a prefetch and its use
 
-// Any map. A worker marks the places that its entries name in a set of its own, one bit each: with bytes, or with one
-// set for all, the marks would be as many cache misses as the gather itself.
+// The places that a map in any order names. Each worker marks them in its own set of bits: with bytes, or with one set
+// for all, the marks would cause as many cache misses as the gather itself.
 class NamedPlaces {
  public:
   static constexpr int64_t kMostSets = 16;
@@ -45,7 +46,7 @@ class NamedPlaces {
 
   uint64_t* set(int64_t number) noexcept { return bits_.data() + number * words_; }
   int64_t words() const noexcept { return words_; }
-  // A bit for each of 64 places that no entry names.
+  // The bits of those of 64 places that no entry names.
   uint64_t UnnamedIn(int64_t word) const noexcept {
     uint64_t named = 0;
     for (int64_t s = 0; s < sets_; ++s) named |= bits_[s * words_ + word];
@@ -58,14 +59,14 @@ class NamedPlaces {
   Scratch<uint64_t> bits_;
 };
 
-// The place may be anything; it has not been checked yet.
+// Takes any place: it has not been checked yet.
 template <class E>
 void Prefetch(const E* values, int64_t place) noexcept {
   const uintptr_t address = reinterpret_cast<uintptr_t>(values) + static_cast<uintptr_t>(place) * sizeof(E);
   __builtin_prefetch(reinterpret_cast<const void*>(address));
 }
 
-// d_values[i] = grad_values[map[i]], and the place is marked.
+// Sets d_values[i] = grad_values[map[i]] and marks the place.
 template <class E>
 Status GatherAndMark(const Problem& p, Executor& executor, const cpu::Chunks& chunks, E* d_values,
                      NamedPlaces& named) noexcept {
@@ -91,7 +92,7 @@ Status GatherAndMark(const Problem& p, Executor& executor, const cpu::Chunks& ch
   return NoSuchPlace(p, error.position(), map[error.position()]);
 }
 
-// Copies the values of unmarked places, in two passes: count per chunk, then write.
+// Copies the values of unmarked places, in two passes: counts them per chunk, then writes.
 template <class E, class Sum>
 Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const Context& ctx, Sum* sum) noexcept {
   Executor& executor = ExecutorOf(ctx);
@@ -134,7 +135,7 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
   return others;
 }
 
-// Writes d_values; gives back the values that no entry names, and adds them up in `sum` unless that is null.
+// Writes d_values and returns the values that no entry names. Adds these up in `sum` unless it is null.
 template <class E, class Sum>
 Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Sum* sum) noexcept {
   if (p.n() > 0 && p.n() <= p.n_full() && StartsAscending(p)) {
@@ -149,7 +150,7 @@ Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Su
   }
   Executor& executor = ExecutorOf(ctx);
   cpu::Chunks chunks = cpu::SplitEvenly(executor, p.n(), kEntryGrain);
-  // Each has a set of its own.
+  // Each chunk has its own set of bits.
   chunks.count = std::min<int64_t>({chunks.count, NamedPlaces::kMostSets, executor.num_workers()});
   Result<NamedPlaces> named = NamedPlaces::Make(ctx, p.n_full(), chunks.count);
   if (!named.ok()) return named.status();

@@ -3,7 +3,7 @@
 // The gradient --------------------------------------------------------------------------------------------------------
 //
 // The forward put entry i of its input at place reverse_index_map[i] of its output and a default value at all other
-// places. Backwards:
+// places. The gradient is:
 //
 //   d_values[i]     = grad_values[reverse_index_map[i]]                        bits copied
 //   d_default_value = sum of grad_values[j] over every j that the map does not name
@@ -12,14 +12,15 @@
 // step, integers wrap, complex adds its parts separately, float32 and float64 subnormals are flushed to zero. These are
 // TensorFlow's bits, for any number of threads. Accumulation::kFast sums blocks of 4096 such values left to right
 // in float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once. On a GPU, where kFast
-// is the default, its tree is over all places, and named ones count as +0; kSequential is one thread's work there, too.
+// is the default, its tree is over all places, and named ones count as +0. kSequential is slow on any GPU: one thread
+// makes the running sum.
 //
 // Shapes and types:
 //   reverse_index_map  [n]       int64, in [0, n_full), any order, repeats allowed
 //   grad_values        [n_full]  half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128
 //
 // Memory beyond the outputs: the values that the map does not name; if it does not ascend, also a bit per element of
-// grad_values for each worker, at most 16 of them (kFast: and 16 bytes per 4096 values). On a GPU: a bit per element of
+// grad_values for each of at most 16 workers; with kFast also 16 bytes per 4096 values. On a GPU: a bit per element of
 // grad_values, and at most 16 bytes per 4096 of them.
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -48,22 +49,22 @@ Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& revers
 
 // The forwards --------------------------------------------------------------------------------------------------------
 //
-// Entries are ordered by their row, those of one row as they came; a row without entries gets one: in column 0 of that
-// row, with the default value. Bits are copied. Only column 0 of the indices is looked at, and only the first dimension
-// of dense_shape; the others may be anything.
+// Entries are ordered by their row, and within a row as they came. A row without entries gets one with the default
+// value, at index (row, 0, 0, ...). Bits are copied. Only column 0 of the indices and the first element of dense_shape
+// are used; the others may be anything.
 //
 // Shapes and types:
 //   indices        [n, d]  int64, d >= 1, column 0 in [0, dense_shape[0]), any order, repeats allowed
 //   values         [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
 //   dense_shape    [d]     int64. Always in host memory.
-//   default_value  []      that of values
+//   default_value  []      the type of values
 //
-// Memory beyond the outputs: a few bytes per worker if the rows come in ascending order; otherwise 16 bytes per entry
-// (32 beyond 2^32 entries or rows) and at most 8 KiB per 16384 entries. For strings also 16 bytes per value of the
-// output. On a GPU: 8 bytes per row; if the rows do not ascend, 17 bytes per entry (33). Not for strings.
+// Memory beyond the outputs: a few bytes per worker if the rows ascend; otherwise 16 bytes per entry (32 beyond 2^32
+// entries or rows) and at most 8 KiB per 16384 entries. Strings take 16 bytes per value of the output, too. On a GPU: 8
+// bytes per row, and 17 bytes per entry (33) if the rows do not ascend. Strings are UNIMPLEMENTED on a GPU.
 
 struct SparseFillEmptyRowsOutput {
-  Tensor output_indices;       // [n_full, d]; n_full: n and the number of empty rows
+  Tensor output_indices;       // [n_full, d]; n_full is n plus the number of empty rows
   Tensor output_values;        // [n_full]
   Tensor empty_row_indicator;  // [dense_shape[0]], bool
   Tensor reverse_index_map;    // [n]: the place of every entry in the output
