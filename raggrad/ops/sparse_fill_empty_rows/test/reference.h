@@ -1,5 +1,5 @@
-// The obvious serial code: what tests and fuzzers compare the kernels with. Flushes subnormals by hand, so it must run
-// in the processor's normal floating-point mode.
+// The obvious serial code that tests and fuzzers compare the operators with. It flushes subnormals by hand, so it must
+// run in the processor's normal floating-point mode.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ T Add(T a, T b) {
 
 template <class T>
 struct GradResult {
-  int64_t bad_position = -1;  // the first entry of the map that is no place in grad_values; then there is no result
+  int64_t bad_position = -1;  // the first entry of the map that is out of range; then there is no result
   std::vector<T> d_values;
   T d_default_value{};
 };
@@ -63,7 +63,7 @@ GradResult<T> Grad(std::span<const int64_t> reverse_index_map, std::span<const T
 struct FillResult {
   int64_t bad_position = -1;  // the first entry whose row is out of range; then there is no result
   std::vector<int64_t> output_indices;
-  std::vector<int64_t> sources;  // of each output value: the number of its entry, or -1 for the default value
+  std::vector<int64_t> sources;  // for each output value the position of its entry, or -1 for the default value
   std::vector<uint8_t> empty_row_indicator;
   std::vector<int64_t> reverse_index_map;
 };

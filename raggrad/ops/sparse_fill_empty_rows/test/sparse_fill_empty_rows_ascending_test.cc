@@ -1,4 +1,4 @@
-// The gradients along maps that ascend, or seem to.
+// The gradient along maps that ascend, or seem to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {
   ExpectAsReference(map, Generator(static_cast<uint64_t>(n_full)).Values<T>(n_full));
 }
 
-// Every place is kept with the given chance, in percent.
+// Names each place with the given chance, in percent.
 std::vector<int64_t> AscendingMap(int64_t n_full, int64_t percent, uint64_t seed) {
   Generator random(seed);
   std::vector<int64_t> map;
@@ -69,11 +69,11 @@ TEST(FillEmptyRowsGradAscending, MapsThatOnlySeemToAscend) {
       ExpectAsReference(map, 130'000);
     }
   }
-  std::vector<int64_t> creeping(40'000);  // beyond the last place, in steps as short as others
+  std::vector<int64_t> creeping(40'000);  // passes the last place in short steps, then comes back
   for (size_t i = 0; i < creeping.size(); ++i) creeping[i] = static_cast<int64_t>(3 * i);
   creeping.back() = 99'999;
   ExpectAsReference(creeping, 100'000);
-  std::vector<int64_t> again = ascending;  // ascends twice: longer than there are places left
+  std::vector<int64_t> again = ascending;  // ascends twice, with more entries than places
   again.insert(again.end(), ascending.begin(), ascending.end());
   ExpectAsReference(again, 130'000);
   again.resize(100'000);
@@ -86,7 +86,8 @@ TYPED_TEST_SUITE(EveryNumber, GtestTypes<NumberTypes>);
 
 TYPED_TEST(EveryNumber, SeveralChunks) { ExpectAsReference<TypeParam>(AscendingMap(200'000, 80, 4), 200'000); }
 
-// Entries are taken four at a time, and values some at a time: all ways in which that can begin and go on.
+// Entries are taken four at a time, and values several at a time. All ways to name the first 9 places begin that in all
+// ways.
 TYPED_TEST(EveryNumber, EveryStart) {
   constexpr int64_t kPlaces = 9;
   for (uint64_t named = 0; named < uint64_t{1} << kPlaces; ++named) {
@@ -94,7 +95,7 @@ TYPED_TEST(EveryNumber, EveryStart) {
     for (int64_t j = 0; j < kPlaces; ++j) {
       if ((named >> j & 1) != 0) map.push_back(j);
     }
-    for (int64_t j = 0; j < 4; ++j) map.push_back(kPlaces + 1 + 20 * j);  // gaps enough
+    for (int64_t j = 0; j < 4; ++j) map.push_back(kPlaces + 1 + 20 * j);  // long gaps
     ExpectAsReference<TypeParam>(map, kPlaces + 80);
   }
 }
@@ -109,7 +110,7 @@ TYPED_TEST(EveryNumber, EveryLengthAndEnd) {
   }
 }
 
-// Beyond the first 64 entries, which are looked at before.
+// The wrong entry is behind the first 64, which are checked before the pass.
 TYPED_TEST(EveryNumber, WrongInOnePlace) {
   const std::vector<int64_t> ascending = AscendingMap(180, 70, 5);
   for (size_t i = 64; i + 1 < ascending.size(); ++i) {

@@ -1,4 +1,4 @@
-// On a GPU: the CPU's results, its errors, and the bits of the fast sum.
+// The CPU's results and errors on a GPU, and the fast sum.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ TYPED_TEST(FillEmptyRowsGradCudaTest, SequentialSumHasTheBitsOfTheCpu) {
   }
 }
 
-TYPED_TEST(FillEmptyRowsGradCudaTest, ChainOfRoundingsIsThatOfTheCpu) {
+TYPED_TEST(FillEmptyRowsGradCudaTest, LongSequentialSumHasTheBitsOfTheCpu) {
   Generator random(2);
   const int64_t n_full = 100'000;
   const Array map = RandomMap(random, n_full / 3, n_full, MapKind::kRepeats);
@@ -87,7 +87,7 @@ std::array<double, 2> Parts(T value) {
   }
 }
 
-// The rounding of the additions, and of the result.
+// The epsilons of the additions, and of the result.
 template <class T>
 constexpr std::pair<double, double> kEpsilons = {0x1p-23, 0x1p-23};
 template <>
@@ -177,7 +177,7 @@ void ExpectSameFill(const Result<SparseFillEmptyRowsOutput>& got, const Result<S
 // [n, d]; column 0 in [0, rows), the others anything.
 Array<int64_t> RandomIndices(Generator& random, int64_t n, int64_t d, int64_t rows, bool by_row) {
   std::vector<int64_t> entry_rows = random.ZipfIds<int64_t>(n, rows);
-  for (int64_t& row : entry_rows) row = (row * 7919) % rows;  // so that the full rows are not all at the beginning
+  for (int64_t& row : entry_rows) row = (row * 7919) % rows;  // spreads the frequent rows
   if (by_row) std::sort(entry_rows.begin(), entry_rows.end());
   Array<int64_t> indices({}, Shape{n, d});
   for (const int64_t row : entry_rows) {
@@ -187,12 +187,12 @@ Array<int64_t> RandomIndices(Generator& random, int64_t n, int64_t d, int64_t ro
   return indices;
 }
 
-using FillNumbers = JoinLists<NumberTypes, TypeList<bool>>;
+using TypesButStrings = JoinLists<NumberTypes, TypeList<bool>>;
 template <class T>
 class FillEmptyRowsForwardCudaTest : public GpuTest {};
-TYPED_TEST_SUITE(FillEmptyRowsForwardCudaTest, GtestTypes<FillNumbers>);
+TYPED_TEST_SUITE(FillEmptyRowsForwardCudaTest, GtestTypes<TypesButStrings>);
 
-TYPED_TEST(FillEmptyRowsForwardCudaTest, IsThatOfTheCpu) {
+TYPED_TEST(FillEmptyRowsForwardCudaTest, HasTheCpusResult) {
   Generator random(6);
   const Tensor default_value = HostileTensor<TypeParam>(random, Shape{});
   for (const auto& [n, rows] : {std::pair{0, 1}, {0, 700}, {1, 1}, {257, 1}, {300, 299}, {1000, 5000}, {5000, 700}}) {
@@ -232,13 +232,13 @@ TEST_F(FillEmptyRowsCudaTest, ManyEntriesInAnyOrderAlwaysTheSame) {
 
 TEST_F(FillEmptyRowsCudaTest, RaggedForm) {
   Generator random(8);
-  const float number = 3;
+  const float default_value = 3;
   const auto expect_same = [&](const Array<int64_t>& rowids, int64_t rows) {
     const Array values = random.Values<float>(rowids.shape[0]);
     using Output = RaggedFillEmptyRowsOutput;
     ExpectSame(RaggedFillEmptyRows(OnDevice(rowids), OnDevice(values), TensorView::Scalar(rows),
-                                   OnDevice(TensorView::Scalar(number))),
-               RaggedFillEmptyRows(rowids, values, TensorView::Scalar(rows), TensorView::Scalar(number)),
+                                   OnDevice(TensorView::Scalar(default_value))),
+               RaggedFillEmptyRows(rowids, values, TensorView::Scalar(rows), TensorView::Scalar(default_value)),
                &Output::output_value_rowids, &Output::output_values, &Output::empty_row_indicator,
                &Output::reverse_index_map);
   };

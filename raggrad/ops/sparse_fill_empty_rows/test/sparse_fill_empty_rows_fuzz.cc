@@ -1,4 +1,4 @@
-// Holds the family's operators against reference.h: see fuzz/README.md.
+// Compares the family's operators with reference.h: see fuzz/README.md.
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
 #include "raggrad/ops/sparse_fill_empty_rows/test/reference.h"
@@ -12,7 +12,7 @@ using fuzz::Expected;
 using fuzz::FuzzInput;
 using fuzz::Operand;
 
-// OK: what comes next depends on the data.
+// The code that follows from shapes and types. OK: the data decides.
 Code CodeOfForm(const Operand& map, const Operand& grad) {
   if (map.view.dtype != DType::kInt64 || !Contains(NumberTypes{}, grad.view.dtype)) return Code::kInvalidArgument;
   if (!map.readable || !grad.readable || map.view.device != grad.view.device) return Code::kInvalidArgument;
@@ -86,7 +86,7 @@ ForwardOperands MakeForward(FuzzInput& in) {
           Operand(in, fuzz::AnyTensor(in, default_dtype, Shape{}, 1))};
 }
 
-// OK: what comes next depends on the rows of the entries.
+// The code that follows from shapes, types and the number of rows. OK: the rows of the entries decide.
 Code CodeOfForm(const ForwardOperands& o) {
   if (o.indices.view.dtype != DType::kInt64 || !Contains(FillTypes{}, o.values.view.dtype) ||
       o.rows.view.dtype != DType::kInt64 || o.default_value.view.dtype != o.values.view.dtype) {

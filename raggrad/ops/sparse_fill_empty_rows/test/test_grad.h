@@ -1,4 +1,4 @@
-// What the gradient's tests share.
+// Checks that the gradient's tests share.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ Array<T> Scalar(T value) {
   return {{value}, Shape{}};
 }
 
-// Every setting gives what the reference gives, or names the entry that the reference stops at.
+// Expects the reference's result under every setting, or an error that names the entry where the reference stops.
 template <class T>
 void ExpectAsReference(const std::vector<int64_t>& map, const std::vector<T>& grad) {
   const auto want = reference::Grad<T>(map, grad);
