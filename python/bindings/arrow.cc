@@ -1,5 +1,5 @@
-// The Arrow C data interface, as far as ragged data needs it: structs to Python tuples and back. What they mean is the
-// business of raggrad/ragged/arrow.py.
+// The part of the Arrow C data interface that ragged data needs: structs to Python tuples and back.
+// raggrad/ragged/arrow.py knows what they mean.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-// The layouts that the interface prescribes. A struct whose release is null has been given up.
+// The layouts that the interface prescribes. A struct whose release is null has been released or moved.
 struct ArrowSchema {
   const char* format;
   const char* name;
@@ -61,7 +61,7 @@ T* Unwrap(nb::handle capsule, const char* name) {
   return pointer;
 }
 
-// A capsule that releases the struct, if nobody has taken it, and frees its memory.
+// A capsule that frees the struct, and releases its content unless somebody has taken it.
 template <class T>
 nb::object Wrap(std::unique_ptr<T> value, const char* name) {
   nb::object capsule = nb::steal(PyCapsule_New(value.get(), name, [](PyObject* self) {
@@ -70,7 +70,7 @@ nb::object Wrap(std::unique_ptr<T> value, const char* name) {
     delete pointer;
   }));
   if (!capsule.is_valid()) throw nb::python_error();
-  static_cast<void>(value.release());  // the capsule's now
+  static_cast<void>(value.release());  // the capsule owns it now
   return capsule;
 }
 
@@ -109,7 +109,7 @@ nb::tuple ReadStream(nb::handle capsule) {
   }
 }
 
-// What an exported struct points to. Children belong to it and are released with it, each unless it was taken.
+// The memory behind an exported struct. It owns the children and releases them with itself, unless somebody took them.
 struct SchemaParts {
   std::string format;
   std::vector<std::unique_ptr<ArrowSchema>> children;
@@ -136,7 +136,7 @@ void ReleaseSchema(ArrowSchema* schema) {
   schema->release = nullptr;
 }
 
-// Called from any thread, also when the interpreter is gone: then the memory of its objects is no concern any more.
+// May be called from any thread, even after the interpreter has ended; then the memory of its objects is left alone.
 void ReleaseArray(ArrowArray* array) {
   ReleaseChildren(array);
   const std::unique_ptr<ArrayParts> parts(static_cast<ArrayParts*>(array->private_data));
@@ -161,11 +161,11 @@ std::unique_ptr<ArrowSchema> ExportSchema(const nb::tuple& node, const char* nam
   auto parts = std::make_unique<SchemaParts>();
   parts->format = nb::cast<std::string>(node[0]);
   for (const nb::handle child : nb::cast<nb::list>(node[3])) {
-    parts->children.push_back(ExportSchema(nb::cast<nb::tuple>(child), "item"));  // what Arrow calls values of lists
+    parts->children.push_back(ExportSchema(nb::cast<nb::tuple>(child), "item"));  // Arrow's name for list values
   }
   schema->format = parts->format.c_str();
   schema->name = name;
-  schema->flags = 2;  // nullable: the type that others mean when they do not say
+  schema->flags = 2;  // nullable, as other packages export by default
   Finish(*schema, std::move(parts), &ReleaseSchema);
   return schema;
 }

@@ -12,9 +12,9 @@ using DlpackCode = nb::dlpack::dtype_code;
 
 struct Row {
   DType dtype;
-  int numpy;  // NPY_NOTYPE: from ml_dtypes, under the type's own name
+  int numpy;  // NPY_NOTYPE: ml_dtypes has it, under the type's own name
   DlpackCode dlpack;
-  uint8_t bits;  // in DLPack; 0: DLPack packs such elements and NumPy does not, or has none
+  uint8_t bits;  // in DLPack; 0: DLPack lacks the type, or packs elements that NumPy does not pack
 };
 
 constexpr Row kRows[] = {
@@ -51,7 +51,7 @@ constexpr std::array<DType, NPY_NTYPES_LEGACY> MakeNumpyTable() {
   for (const Row& row : kRows) {
     if (row.numpy != NPY_NOTYPE) table[static_cast<size_t>(row.numpy)] = row.dtype;
   }
-  // Two C types of the same size are two NumPy types.
+  // NumPy has two types for two C types of the same size.
   static_assert(sizeof(long) == sizeof(long long));
   table[NPY_LONGLONG] = DType::kInt64;
   table[NPY_ULONGLONG] = DType::kUInt64;
@@ -59,7 +59,7 @@ constexpr std::array<DType, NPY_NTYPES_LEGACY> MakeNumpyTable() {
   return table;
 }
 
-// The ml_dtypes of kRows, by their place there; null for those the installed version does not have.
+// The types of ml_dtypes by their row in kRows; null if the installed version lacks the type.
 std::array<PyArray_Descr*, std::size(kRows)> ml_dtypes_descrs{};
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace raggrad::python {
 namespace {
 
-// torch's own function gives a capsule in a tenth of the time that its __dlpack__ takes. It looks neither at
-// requires_grad, which does not matter here, nor at the marks of lazy conjugation and negation, which do.
+// torch's own function makes a capsule in a tenth of the time that its __dlpack__ takes. It ignores requires_grad,
+// which does not matter here, and the marks of lazy conjugation and negation, which do.
 nb::object TorchCapsule(nb::handle tensor) {
   static PyObject* to_dlpack = nullptr;
   nb::object plain = nb::borrow(tensor);
@@ -48,7 +48,7 @@ bool InHostMemory(int device_type) {
 
 bool DenseAndAligned(const KeepAlive::Import& array, size_t element) {
   const std::span dims(array.shape_ptr(), array.ndim());
-  if (std::ranges::find(dims, 0) != dims.end()) return true;  // the product of the others may be any number
+  if (std::ranges::find(dims, 0) != dims.end()) return true;  // the product of the others may overflow
   int64_t expected = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
     if (array.shape(i) != 1 && array.stride(i) != expected) return false;
@@ -57,20 +57,20 @@ bool DenseAndAligned(const KeepAlive::Import& array, size_t element) {
   return reinterpret_cast<uintptr_t>(array.data()) % element == 0;
 }
 
-// Copies an array of any strides, outermost dimension first, and returns the end of what it wrote.
+// Copies an array of any strides, outermost dimension first. Returns the end of the copy.
 std::byte* CopyStrided(const KeepAlive::Import& array, size_t element, size_t dim, const std::byte* from,
                        std::byte* to) {
   if (dim == array.ndim()) {
     std::memcpy(to, from, element);
     return to + element;
   }
-  // The stride of a single row may be any number.
+  // The stride of a dimension of size 1 may be anything.
   const int64_t step = array.shape(dim) > 1 ? array.stride(dim) * static_cast<int64_t>(element) : 0;
   for (size_t i = 0; i < array.shape(dim); ++i, from += step) to = CopyStrided(array, element, dim + 1, from, to);
   return to;
 }
 
-// Reads what another framework exports. Raises with the framework's own words if it refuses.
+// Imports an array of another framework. If the framework refuses, raises with its own words.
 KeepAlive::Import ImportDlpack(nb::handle object, Kind kind, const Argument& argument) {
   try {
     KeepAlive::Import array;
@@ -106,7 +106,7 @@ TensorView ViewOfDlpack(nb::handle object, Kind kind, const Argument& argument, 
   return view;
 }
 
-// TensorFlow cannot share strings (it would abort), quantized types and variables; those it has to copy.
+// TensorFlow cannot share strings (it would abort), quantized types and variables. It has to copy them.
 TensorView ViewOfTensorFlow(nb::handle object, const Argument& argument, KeepAlive& keep) {
   const DType dtype = ParseDType(object.attr("dtype"), argument.op, argument.Name());
   const bool shares = nb::hasattr(object, "__dlpack__") && DlpackOf(dtype) && StorageOf(dtype) == dtype;

@@ -7,10 +7,11 @@
 
 namespace raggrad::python {
 
-// Anything with __dlpack__. What is not contiguous is copied; what is not in the host's memory is UNIMPLEMENTED.
+// The view of anything with __dlpack__. An array that is not contiguous is copied; one outside host memory is
+// UNIMPLEMENTED.
 TensorView ViewOfDlpack(nb::handle object, Kind kind, const Argument& argument, KeepAlive& keep);
 
-// TensorFlow's tensors and variables.
+// The view of a TensorFlow tensor or variable.
 TensorView ViewOfTensorFlow(nb::handle object, const Argument& argument, KeepAlive& keep);
 
 }  // namespace raggrad::python

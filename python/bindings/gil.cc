@@ -17,10 +17,10 @@ namespace raggrad::python {
 namespace {
 
 thread_local bool holds_gil = false;
-thread_local int64_t my_guards = 0;  // one within the other
+thread_local int64_t my_guards = 0;  // nested guards of this thread
 
 struct ThreadsInside {
-  // False if calls are refused; a call of a thread that has the GIL is counted all the same.
+  // Returns false if calls are refused. A thread that has the GIL is counted all the same.
   bool Enter(bool has_gil) noexcept {
     const std::lock_guard lock(mutex);
     if (refused && !has_gil) return false;
@@ -39,33 +39,33 @@ struct ThreadsInside {
   std::condition_variable left;
   int64_t inside = 0;
   std::atomic<bool> refused = false;  // written under the lock
-  std::thread::id last;               // who refused them
+  std::thread::id refuser;            // the thread that refused them
 };
 
 // Never destroyed: threads may outlive the interpreter's static objects.
 alignas(ThreadsInside) std::byte threads_inside_storage[sizeof(ThreadsInside)];
 ThreadsInside* threads_inside = new (threads_inside_storage) ThreadsInside;
 
-constexpr size_t kMuch = size_t{2} << 20;
-thread_local size_t last_block = 0;  // what the thread fills next
+constexpr size_t kMuch = size_t{2} << 20;  // bytes that take some 100 us to copy
+thread_local size_t last_block = 0;        // size of the block that the thread fills next
 
 class BlockAllocator final : public Allocator {
  public:
   void* Allocate(size_t bytes) noexcept override {
     last_block = bytes;
-    return DoorAllocator().Allocate(bytes);
+    return BindingsAllocator().Allocate(bytes);
   }
-  void Deallocate(void* pointer, size_t bytes) noexcept override { DoorAllocator().Deallocate(pointer, bytes); }
+  void Deallocate(void* pointer, size_t bytes) noexcept override { BindingsAllocator().Deallocate(pointer, bytes); }
 };
 
-class CopyPool final : public Executor {
+class ReleasingExecutor final : public Executor {
  public:
   int num_workers() const noexcept override { return GetNumThreads(); }
   void Run(int64_t tasks, TaskRef body) noexcept override {
     std::optional<WithoutGil> released;
     if (holds_gil && last_block > kMuch) released.emplace();
-    const std::shared_ptr<Executor> pool = CurrentPool();
-    (pool ? *pool : DefaultExecutor()).Run(tasks, body);
+    const std::shared_ptr<Executor> executor = CurrentExecutor();
+    (executor ? *executor : DefaultExecutor()).Run(tasks, body);
   }
 };
 
@@ -107,30 +107,30 @@ GilGuard::~GilGuard() {
 
 void RefuseCalls() noexcept {
   const std::lock_guard lock(threads_inside->mutex);
-  threads_inside->last = std::this_thread::get_id();
+  threads_inside->refuser = std::this_thread::get_id();
   threads_inside->refused = true;
 }
 
 void AwaitCalls() {
-  const nb::gil_scoped_release released;  // for those who are inside
+  const nb::gil_scoped_release released;  // threads inside may need the GIL to leave
   std::unique_lock lock(threads_inside->mutex);
   threads_inside->left.wait(lock, [] { return threads_inside->inside <= 0; });
 }
 
 bool CallsRefused(bool has_gil) noexcept {
   if (!threads_inside->refused) return false;
-  if (threads_inside->last == std::this_thread::get_id()) return true;
+  if (threads_inside->refuser == std::this_thread::get_id()) return true;
   if (has_gil) PyEval_SaveThread();
   threads_inside->Leave(my_guards);
   for (;;) pause();
 }
 
 void ForgetCalls() noexcept {
-  threads_inside = new (threads_inside_storage) ThreadsInside;  // the old one's lock may have been held
+  threads_inside = new (threads_inside_storage) ThreadsInside;  // a thread that is gone may hold the old lock
   threads_inside->inside = my_guards;
 }
 
 Allocator& CopyAllocator() noexcept { return NeverDestroyed<BlockAllocator>(); }
-Executor& CopyParallel() noexcept { return NeverDestroyed<CopyPool>(); }
+Executor& CopyExecutor() noexcept { return NeverDestroyed<ReleasingExecutor>(); }
 
 }  // namespace raggrad::python

@@ -1,9 +1,9 @@
 // The GIL, for calls that wait and for threads that Python does not know.
 //
 // Calls that wait leave things behind: threads that sleep, arrays that are kept, completions that run later on whatever
-// thread ends the wait. All of that may meet an interpreter that ends, and a thread that wants the GIL then is torn out
-// of the middle of its C++ code. So everybody inside of this code is counted. When the interpreter ends, it waits for
-// them to leave; threads that would have to come back later stay where they are, as Python's own daemon threads do.
+// thread ends the wait. The interpreter may end meanwhile, and Python kills a thread that asks for the GIL then, in the
+// middle of its C++ code. So threads inside this code are counted. The end of the interpreter waits for them to leave.
+// Threads that would have to come back later stay where they are, as Python's own daemon threads do.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,8 +15,7 @@ namespace raggrad::python {
 
 namespace nb = nanobind;
 
-// A function that Python calls, and that therefore has the GIL: it may release the GIL for work that waits or copies
-// much.
+// Marks a function that Python calls, and that therefore has the GIL. It may release the GIL to wait or to copy much.
 class CallFromPython {
  public:
   CallFromPython() noexcept;
@@ -28,7 +27,7 @@ class CallFromPython {
   const bool before_;
 };
 
-// Gives the GIL away for a while, in a call from Python.
+// Releases the GIL for a while, in a call from Python.
 class WithoutGil {
  public:
   WithoutGil() noexcept;
@@ -40,8 +39,8 @@ class WithoutGil {
   PyThreadState* const state_;
 };
 
-// Takes the GIL, on any thread, also on one that has it. Not ok() once the interpreter ends: then nothing of Python may
-// be touched, and Python objects are left to the end of the process.
+// Takes the GIL on any thread, also on one that has it. Not ok() once the interpreter ends: then Python must not be
+// touched, and its objects stay until the end of the process.
 class GilGuard {
  public:
   GilGuard() noexcept;
@@ -57,19 +56,19 @@ class GilGuard {
   PyGILState_STATE state_ = PyGILState_LOCKED;
 };
 
-// Refuses guards from now on, and all calls but those of this thread. Call it with the GIL held.
+// Refuses guards from now on, and the calls of all other threads. Call it with the GIL held.
 void RefuseCalls() noexcept;
-// Returns when all threads have left. Call it with the GIL held, and outside of a CallFromPython.
+// Returns when all threads have left. Call it with the GIL held, and outside a CallFromPython.
 void AwaitCalls();
-// Whether calls are refused. A thread other than the one that refused them, which must not come back, does not return
-// from this; if `has_gil`, it gives the GIL away first.
+// Whether calls are refused. If they are, only the thread that refused them returns from this. Any other thread sleeps
+// for good, because it must not come back to Python; if `has_gil`, it releases the GIL first.
 bool CallsRefused(bool has_gil) noexcept;
-// In a child of fork(): the other threads are gone.
+// Resets the counts in a child of fork(), where the other threads are gone.
 void ForgetCalls() noexcept;
 
-// The bindings' memory and pool for copies. The GIL is given away while a thread fills a block of more than 2 MiB,
-// which takes some 100 us: to have it back can take as long.
+// Allocator and executor of the bindings for copies. The executor releases the GIL while a thread fills a block of more
+// than 2 MiB, which takes some 100 us: taking the GIL back can take as long.
 Allocator& CopyAllocator() noexcept;
-Executor& CopyParallel() noexcept;
+Executor& CopyExecutor() noexcept;
 
 }  // namespace raggrad::python

@@ -28,11 +28,11 @@ SegmentCombiner CombinerOf(std::string_view op, std::string_view name) {
   RaiseInvalid(op, ": no such combiner [combiner: expected \"sum\", \"mean\" or \"sqrtn\", got \"", name, "\"]");
 }
 
-// Operands of one call, read in the order they are given.
+// Reads the operands of one call, in the order of the arguments.
 struct Reader {
   std::string_view op;
   KeepAlive keep = {};
-  std::vector<nb::object> changed = {};  // tables and states
+  std::vector<nb::object> changed = {};  // the tables and states that the call changes
 
   TensorView Values(std::string_view name, nb::handle object) {
     return ViewOf(object, {.op = op, .name = name, .integers = DType::kFloat32}, keep);
@@ -54,7 +54,7 @@ struct Reader {
     }
     return number;
   }
-  // Anything that Python takes for an index: int, NumPy's integers, 0-dimensional arrays of them.
+  // Anything that Python accepts as an index: int, NumPy's integers, 0-dimensional arrays of them.
   int64_t Integer(std::string_view name, nb::handle object) const {
     const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
     if (!index.is_valid()) PyErr_Clear();
@@ -73,11 +73,11 @@ struct Reader {
     }
     return size;
   }
-  // Of a table: as many as contributions can name in 32 bits.
-  int64_t Rows(std::string_view name, nb::handle object) const { return Size(name, object, int64_t{1} << 32); }
+  // table_rows: at most as many as contributions can name in 32 bits.
+  int64_t TableRows(std::string_view name, nb::handle object) const { return Size(name, object, int64_t{1} << 32); }
   int64_t Segments(std::string_view name, nb::handle object) const { return Size(name, object, INT32_MAX); }
 
-  // What raggrad.optimizers hands over: a name, numbers, arrays.
+  // The update as raggrad.optimizers hands it over: a name, numbers, arrays.
   RowUpdate Update(const nb::tuple& parts) {
     const nb::str rule(parts[0]);
     const double learning_rate = Number("learning_rate", parts[1]);
@@ -98,7 +98,7 @@ struct Reader {
   }
 };
 
-// RunOperator for functions that give back nothing but a Status.
+// RunOperator for functions that return only a Status.
 template <class F>
 void RunCheck(bool fast, const F& call) {
   struct Done {};
@@ -108,7 +108,7 @@ void RunCheck(bool fast, const F& call) {
   });
 }
 
-// A plan is pickled as what it was made from: to sort the ids again takes less time than to send what was made of them.
+// Pickles a plan as the ids it was made from: sorting them again takes less time than sending the plan.
 nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
   const SegmentPlan& plan = nb::cast<const SegmentPlan&>(self);
   const SegmentPlan::State& state = plan.state();
@@ -121,7 +121,7 @@ nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
                                        plan.sizes().table_rows, plan.sizes().num_segments));
 }
 
-// For functions that change the tables of `read`, which their frameworks are told.
+// Runs a function that changes the tables of `read`, and tells the frameworks that own them.
 template <class F>
 void RunUpdate(const Reader& read, bool fast, const F& call) {
   RunInPlace(fast, call);
@@ -129,7 +129,7 @@ void RunUpdate(const Reader& read, bool fast, const F& call) {
 }
 
 void DefinePlan(nb::module_& module) {
-  // Missing arguments are None, so that the error names them.
+  // Missing arguments become None, so that the error names them.
   nb::class_<SegmentPlan>(module, "SegmentPlan",
                           R"(Ids of a segment operator, checked, sorted and counted once, for any number of calls.
 
@@ -156,7 +156,8 @@ SegmentPlan(3 ids, 2 of 3 rows, 2 segments)
 >>> table.tolist()
 [[0.5], [2.0], [0.5]]
 
-A plan cannot change: copies of it are itself. Pickled, as between processes, it is the ids, which are planned anew.
+A plan cannot change, so a copy of it is the plan itself. Pickling it, as between processes, sends the ids; the receiver
+plans them again.
 )",
                           nb::is_weak_referenceable())
       .def(
@@ -166,7 +167,7 @@ A plan cannot change: copies of it are itself. Pickled, as between processes, it
             Reader read{"SegmentPlan"};
             const TensorView i = read.Ids("indices", indices);
             const TensorView s = read.Ids("segment_ids", segment_ids);
-            const SegmentPlan::Sizes sizes{read.Rows("num_rows", num_rows),
+            const SegmentPlan::Sizes sizes{read.TableRows("num_rows", num_rows),
                                            read.Segments("num_segments", num_segments)};
             new (self) SegmentPlan(
                 RunOperator(false, [&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
@@ -178,7 +179,7 @@ A plan cannot change: copies of it are itself. Pickled, as between processes, it
       .def_prop_ro("num_unique", &SegmentPlan::num_unique, "How many rows a gradient has.")
       .def_prop_ro("num_rows", [](const SegmentPlan& plan) { return plan.sizes().table_rows; })
       .def_prop_ro("num_segments", [](const SegmentPlan& plan) { return plan.sizes().num_segments; })
-      .def_prop_ro("ascending", &SegmentPlan::ascending, "Whether the segment ids are, as forwards need it.")
+      .def_prop_ro("ascending", &SegmentPlan::ascending, "Whether the segment ids ascend, as forwards need it.")
       .def(
           "check_made_from",
           [](const SegmentPlan& plan, nb::handle indices, nb::handle segment_ids) {
@@ -222,7 +223,7 @@ A plan cannot change: copies of it are itself. Pickled, as between processes, it
       "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "fast"_a);
 }
 
-// The segment functions of raggrad.ops, which take more types of ids and more rows than TensorFlow's operators.
+// The segment functions of raggrad.ops. They take more types of ids and larger tables than TensorFlow's operators.
 void DefineSegments(nb::module_& module) {
   module.def(
       "segment",
@@ -255,7 +256,7 @@ void DefineSegments(nb::module_& module) {
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
-        const int64_t rows = read.Rows("num_rows", num_rows);
+        const int64_t rows = read.TableRows("num_rows", num_rows);
         IndexedSlices out =
             RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));

@@ -50,7 +50,7 @@ NB_MODULE(_core, module) {
   using namespace raggrad::python;
   if (_import_array() < 0) throw nb::python_error();
   ImportDTypes();
-  nb::set_leak_warnings(false);  // arrays that are alive when the interpreter ends are no mistake
+  nb::set_leak_warnings(false);  // arrays may be alive when the interpreter ends
   module.doc() = "raggrad's operators. Use raggrad.raw_ops.";
   DefineTensor(module);
   DefineSettings(module);

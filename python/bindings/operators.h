@@ -1,6 +1,5 @@
-// Each family adds its operators to the module, under TensorFlow's names.
-//
-// They take what raw_ops.py takes, by position, and give back the output, or a tuple of the outputs.
+// Each family adds its operators to the module, under TensorFlow's names. They take the arguments of raggrad.raw_ops by
+// position and return the output, or a tuple of the outputs.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -43,7 +43,7 @@ nb::object Share(const TensorView& view, nb::handle owner) {
   return nb::borrow(array.cast());
 }
 
-// torch takes a bare capsule in a tenth of the time that an object with __dlpack__ costs it.
+// torch imports a bare capsule in a tenth of the time that an object with __dlpack__ takes.
 nb::object TorchFrom(const nb::object& capsule) {
   static PyObject* from_dlpack = nullptr;
   return ImportOnce(from_dlpack, "torch.utils.dlpack", "from_dlpack")(capsule);
@@ -96,7 +96,7 @@ nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& 
 nb::object MakeOutput(Tensor output, const Likeness& like) {
   const TensorView view = output.view();
   if (like.kind == Kind::kTensor || StorageOf(view.dtype) != view.dtype) return WrapTensor(std::move(output));
-  // Without elements there is nothing to own, and strings are copied: `output` lives until they are.
+  // An output without elements owns nothing, and strings are copied while `output` still lives.
   const bool shared = view.data != nullptr && view.dtype != DType::kString;
   return MakeOutput(view, shared ? nb::object(OwnerOf(std::move(output))) : nb::none(), like);
 }

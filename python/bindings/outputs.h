@@ -1,4 +1,4 @@
-// Operators' outputs as Python arrays. Numbers are handed over without a copy: the array owns the memory.
+// Operators' outputs as Python arrays. They are handed over without a copy, except strings: the array owns the memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,13 +8,14 @@
 
 namespace raggrad::python {
 
-// What a view looks like in NumPy: its memory, kept alive by `owner`. Strings become an object array of bytes.
+// A NumPy array that shares the view's memory, which `owner` keeps alive. Strings are copied into an object array of
+// bytes.
 nb::object NumpyView(const TensorView& view, nb::handle owner, bool writable);
 
-// What outputs are made to resemble.
+// The kind of array that outputs become.
 struct Likeness {
   Kind kind = Kind::kNumpy;
-  nb::object array_namespace;  // of kArrayApi
+  nb::object array_namespace;  // for kArrayApi
 };
 Likeness LikenessOf(nb::handle like);
 
@@ -22,7 +23,7 @@ Likeness LikenessOf(nb::handle like);
 nb::object MakeOutput(Tensor output, const Likeness& like);
 nb::object MakeOutput(Tensor output, nb::handle like);
 
-// An output that is part of something larger, which `owner` keeps alive.
+// The same for a part of something larger, which `owner` keeps alive.
 nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& like);
 
 }  // namespace raggrad::python

@@ -19,8 +19,8 @@ constexpr std::string_view kToVariant = "RaggedTensorToVariant";
 constexpr std::string_view kFromVariant = "RaggedTensorFromVariant";
 constexpr std::string_view kGradient = "RaggedTensorToVariantGradient";
 
-// raggrad._core.Pieces: what RaggedTensorToVariant gives back, behind a raggrad.VariantArray. Elements become Python
-// objects when somebody looks at them; operators that take them back do not look.
+// raggrad._core.Pieces: the result of RaggedTensorToVariant, inside a raggrad.VariantArray. Elements become Python
+// objects only when somebody asks for them; operators that take a VariantArray do not.
 struct Pieces {
   VariantArray array;
   Likeness like;
@@ -35,14 +35,14 @@ nb::object PieceAt(nb::handle_t<Pieces> self, int64_t i) {
   const Pieces& pieces = nb::cast<const Pieces&>(self);
   const auto elements = pieces.array.elements();
   if (i < 0 || i >= static_cast<int64_t>(elements.size())) throw nb::index_error();
-  const RaggedView& element = *elements[static_cast<size_t>(i)];  // none is missing
+  const RaggedView& element = *elements[static_cast<size_t>(i)];  // the operator leaves none missing
   nb::list splits;
   for (const TensorView& level : element.nested_splits) splits.append(MakeOutput(level, self, pieces.like));
   return RaggedType()(splits, MakeOutput(element.values, self, pieces.like));
 }
 
-// An attribute that a class has in a slot. Objects of just that class are read without a search through its bases,
-// which would take a third of the time that an element takes.
+// Reads an attribute that a class has in a slot. Objects of exactly that class need no search through its bases, which
+// would be a third of the time per element.
 class Slot {
  public:
   Slot(nb::handle type, const char* name)
@@ -65,7 +65,7 @@ class Slot {
   descrgetfunc get_;
 };
 
-// The dtype an attribute states, which has to be given.
+// The dtype that an attribute states. The attribute must be given.
 DType RequiredDType(nb::handle dtype, std::string_view op, std::string_view attribute) {
   const DType parsed = ParseDType(dtype, op, attribute);
   if (parsed == DType::kInvalid) RaiseInvalid(op, ": ", attribute, ": expected a dtype, got None");
@@ -81,7 +81,7 @@ Shape ShapeOf(const nb::tuple& dims) {
 // The elements of a variant: Pieces, or a list of raggrad.Ragged and None.
 class Variant {
  public:
-  // `splits`: the dtype of literal splits; without it they are not looked at.
+  // `splits` is the dtype of literal splits; without it splits are not read.
   Variant(nb::handle elements, const nb::tuple& shape, Argument values, std::optional<DType> splits) {
     shape_ = ShapeOf(shape);
     if (nb::isinstance<Pieces>(elements)) {
@@ -95,7 +95,7 @@ class Variant {
   }
 
   VariantArrayView view() const { return {shape_, elements_}; }
-  const Likeness& like() const { return like_; }  // that of the first element
+  const Likeness& like() const { return like_; }  // the kind of the first element
 
  private:
   void Read(const nb::list& elements, Argument argument, std::optional<DType> splits) {
@@ -132,7 +132,7 @@ class Variant {
     split_counts_.push_back(static_cast<size_t>(argument.level));
   }
 
-  // Only now does split_views_ stay where it is.
+  // Runs when split_views_ no longer moves.
   void SetSplits(bool with_splits) {
     const TensorView* next = split_views_.data();
     auto count = split_counts_.begin();
@@ -164,7 +164,7 @@ nb::object ToVariant(const nb::list& nested_splits, nb::handle dense_values, boo
                     .stated = splits_dtype,
                     .level = 0};
   for (const nb::handle level : nested_splits) {
-    // Literals follow the first level, so that lists can be mixed with arrays of int32.
+    // Literals take the dtype of the first level, so that lists can be mixed with arrays of int32.
     if (!splits.empty()) argument.literal = splits[0].dtype;
     splits.push_back(ViewOf(level, argument, keep));
     ++argument.level;

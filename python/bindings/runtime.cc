@@ -11,26 +11,26 @@
 namespace raggrad::python {
 namespace {
 
-// More workers than any machine has cores only cost memory and the system's patience.
+// More workers than any machine has cores would cost memory and bring nothing.
 constexpr int64_t kMostThreads = 4096;
 
-struct Pool {
+struct SharedExecutor {
   std::atomic<int> lock{0};
   std::shared_ptr<Executor> current;
 };
 
-// In a child of fork() the thread that held the lock may have stayed behind: what it was changing is left alone then.
-class PoolLock : public ForkSafeLock {
+// A child of fork() lacks the thread that may have held the lock. Whatever that thread was changing is abandoned then.
+class ExecutorLock : public ForkSafeLock {
  public:
-  explicit PoolLock(Pool& pool) noexcept : ForkSafeLock(pool.lock) {
-    if (was_abandoned()) new (&pool.current) std::shared_ptr<Executor>;
+  explicit ExecutorLock(SharedExecutor& shared) noexcept : ForkSafeLock(shared.lock) {
+    if (was_abandoned()) new (&shared.current) std::shared_ptr<Executor>;
   }
 };
 
 // Never destroyed: calls of daemon threads may outlive the interpreter's static objects.
-Pool& ThePool() {
-  static Pool* const pool = new Pool;
-  return *pool;
+SharedExecutor& TheExecutor() {
+  static SharedExecutor* const shared = new SharedExecutor;
+  return *shared;
 }
 
 class LimitedAllocator final : public Allocator {
@@ -72,33 +72,33 @@ void SetNumThreads(int64_t threads) {
     RaiseInvalid("set_num_threads: expected 1 to ", kMostThreads, " threads, got ", threads);
   }
   const nb::gil_scoped_release released;
-  std::shared_ptr<Executor> pool = MakeThreadPool(static_cast<int>(threads));
-  const PoolLock lock(ThePool());
-  ThePool().current.swap(pool);
+  std::shared_ptr<Executor> executor = MakeThreadPool(static_cast<int>(threads));
+  const ExecutorLock lock(TheExecutor());
+  TheExecutor().current.swap(executor);
 }
 
-std::shared_ptr<Executor> CurrentPool() {
-  const PoolLock lock(ThePool());
-  return ThePool().current;
+std::shared_ptr<Executor> CurrentExecutor() {
+  const ExecutorLock lock(TheExecutor());
+  return TheExecutor().current;
 }
 
-void InterruptiblePool::Run(int64_t tasks, TaskRef body) noexcept {
+void InterruptibleExecutor::Run(int64_t tasks, TaskRef body) noexcept {
   const auto caller = std::this_thread::get_id();
   const auto task = [&](int64_t t) {
     body(t);
     if (std::this_thread::get_id() == caller) LookForSignals();
   };
-  pool().Run(tasks, task);
+  executor().Run(tasks, task);
 }
 
-void InterruptiblePool::LookForSignals() noexcept {
+void InterruptibleExecutor::LookForSignals() noexcept {
   using Clock = std::chrono::steady_clock;
   constexpr auto kOftenEnough = std::chrono::milliseconds(50);
   const Clock::time_point now = Clock::now();
   if (last_look_ == Clock::time_point{}) last_look_ = now;
   if (now - last_look_ < kOftenEnough || stopped()) return;
   last_look_ = now;
-  if (gettid() != getpid()) return;  // handlers run on the main thread, and the others need not fight for the GIL
+  if (gettid() != getpid()) return;  // handlers run on the main thread; others need not fight for the GIL
   const nb::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return;
   interrupt_ = std::make_exception_ptr(nb::python_error());
@@ -106,11 +106,11 @@ void InterruptiblePool::LookForSignals() noexcept {
 }
 
 int GetNumThreads() {
-  const std::shared_ptr<Executor> pool = CurrentPool();
-  return pool ? pool->num_workers() : DefaultExecutor().num_workers();
+  const std::shared_ptr<Executor> executor = CurrentExecutor();
+  return executor ? executor->num_workers() : DefaultExecutor().num_workers();
 }
 
-Allocator& DoorAllocator() noexcept { return TheAllocator(); }
+Allocator& BindingsAllocator() noexcept { return TheAllocator(); }
 
 void SetMemoryLimit(std::optional<int64_t> bytes) {
   if (bytes && *bytes < 0) RaiseInvalid("set_memory_limit: expected None or a number of bytes >= 0, got ", *bytes);

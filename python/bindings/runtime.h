@@ -1,4 +1,4 @@
-// What a call takes from the process: the door's thread pool, its allocator, and how errors leave it.
+// The executor and the allocator that calls share, and errors as Python exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -32,31 +32,31 @@ template <class... Parts>
   Raise(MakeError(Code::kInvalidArgument, parts...));
 }
 
-// Replaces the door's pool. Calls that are running keep the one they started with; it goes when the last of them ends.
+// Replaces the executor. Running calls keep theirs, which is destroyed when the last of them ends.
 void SetNumThreads(int64_t threads);
 int GetNumThreads();
 
-// The largest single request that the door's allocator grants; nothing: as much as the machine has.
+// The largest single request that the allocator grants; without a limit, as much as the machine has.
 void SetMemoryLimit(std::optional<int64_t> bytes);
 std::optional<int64_t> GetMemoryLimit();
 
-// How much memory of dropped arrays the door's allocator keeps for the next ones.
+// How much memory of dropped arrays the allocator keeps for the next ones.
 void SetMemoryPool(int64_t bytes);
 int64_t GetMemoryPool();
 
-// Memory of the door: pooled, below the limit.
-Allocator& DoorAllocator() noexcept;
+// The allocator of the bindings: a memory pool that grants requests up to the limit.
+Allocator& BindingsAllocator() noexcept;
 
-// The door's pool, or null for the library's default one.
-std::shared_ptr<Executor> CurrentPool();
+// The executor that SetNumThreads() made, or null for the library's default one.
+std::shared_ptr<Executor> CurrentExecutor();
 
-// The door's pool for one call, which Ctrl-C stops. Signals are looked for on the main thread, every 50 ms, between two
-// tasks: a call of one task has no cost. A handler that raises stops the call.
-class InterruptiblePool final : public StoppableExecutor {
+// The executor of one call, which Ctrl-C stops. The main thread looks for signals every 50 ms, between two tasks, so a
+// call of one task costs nothing extra. A handler that raises stops the call.
+class InterruptibleExecutor final : public StoppableExecutor {
  public:
-  explicit InterruptiblePool(std::shared_ptr<Executor> pool) noexcept : pool_(std::move(pool)) {}
+  explicit InterruptibleExecutor(std::shared_ptr<Executor> executor) noexcept : executor_(std::move(executor)) {}
 
-  int num_workers() const noexcept override { return pool().num_workers(); }
+  int num_workers() const noexcept override { return executor().num_workers(); }
   void Run(int64_t tasks, TaskRef body) noexcept override;
   bool stopped() const noexcept override { return stopped_.load(std::memory_order_relaxed); }
 
@@ -66,43 +66,43 @@ class InterruptiblePool final : public StoppableExecutor {
   }
 
  private:
-  Executor& pool() const noexcept { return pool_ ? *pool_ : DefaultExecutor(); }
+  Executor& executor() const noexcept { return executor_ ? *executor_ : DefaultExecutor(); }
   void LookForSignals() noexcept;
 
-  const std::shared_ptr<Executor> pool_;
+  const std::shared_ptr<Executor> executor_;
   std::chrono::steady_clock::time_point last_look_{};
   std::exception_ptr interrupt_;
   std::atomic<bool> stopped_ = false;
 };
 
-// Runs `call(ctx)` without the GIL, on this pool, and gives back its result.
+// Runs `call(ctx)` without the GIL, on this executor, and returns its result.
 template <class F>
-auto RunWithoutGil(bool fast, Executor* pool, const F& call) {
+auto RunWithoutGil(bool fast, Executor* executor, const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
-  ctx.allocator = &DoorAllocator();
-  ctx.executor = pool;
+  ctx.allocator = &BindingsAllocator();
+  ctx.executor = executor;
   if (fast) ctx.accumulation = Accumulation::kFast;
   return call(std::as_const(ctx));
 }
 
-// Runs `call(ctx)` and gives back its value, or raises its error, or what a signal's handler raised meanwhile.
+// Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile.
 template <class F>
 auto RunOperator(bool fast, const F& call) {
-  InterruptiblePool pool(CurrentPool());
-  auto result = RunWithoutGil(fast, &pool, call);
-  pool.RaiseInterrupt();
+  InterruptibleExecutor executor(CurrentExecutor());
+  auto result = RunWithoutGil(fast, &executor, call);
+  executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   return *std::move(result);
 }
 
-// The same for functions that change something in place and give back a Status: signals have to wait until they end, so
-// that nothing is left half changed.
+// The same for functions that change something in place and return a Status. Signals wait until they end, so that
+// nothing is left half changed.
 template <class F>
 void RunInPlace(bool fast, const F& call) {
-  const std::shared_ptr<Executor> pool = CurrentPool();
-  if (const Status status = RunWithoutGil(fast, pool.get(), call); !status.ok()) Raise(status);
+  const std::shared_ptr<Executor> executor = CurrentExecutor();
+  if (const Status status = RunWithoutGil(fast, executor.get(), call); !status.ok()) Raise(status);
 }
 
 }  // namespace raggrad::python

@@ -11,7 +11,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Ids and sizes, of either index type.
+// The view of ids or a size, of either index type.
 TensorView ViewOfIds(std::string_view op, std::string_view name, nb::handle object, std::string_view attribute,
                      nb::handle stated, KeepAlive& keep) {
   return ViewOf(object,
@@ -40,7 +40,7 @@ struct Inputs {
 };
 
 template <SegmentCombiner kCombiner>
-void DefineCombiner(nb::module_& module, const char* v1, const char* v2) {
+void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
   module.def(
       v1,
       [v1](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle output_dim0, nb::handle t,
@@ -70,7 +70,7 @@ void DefineCombiner(nb::module_& module, const char* v1, const char* v2) {
       "Tidx"_a.none(), "Tsegmentids"_a.none(), "fast"_a);
 }
 
-// The inputs that all six forwards have. Sums are of integers, too.
+// The inputs that all six forwards have. Sum also takes integers.
 struct ForwardInputs {
   ForwardInputs(SegmentCombiner combiner, std::string_view op, nb::handle data_object, nb::handle indices_object,
                 nb::handle segment_ids_object, nb::handle t, nb::handle tidx, nb::handle tsegmentids)
@@ -89,7 +89,7 @@ struct ForwardInputs {
 };
 
 template <SegmentCombiner kCombiner>
-void DefineForward(nb::module_& module, const char* plain, const char* with_num_segments) {
+void DefineForwards(nb::module_& module, const char* plain, const char* with_num_segments) {
   module.def(
       plain,
       [plain](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle t, nb::handle tidx,
@@ -124,12 +124,12 @@ void DefineForward(nb::module_& module, const char* plain, const char* with_num_
 }  // namespace
 
 void DefineSparseSegment(nb::module_& module) {
-  DefineForward<SegmentCombiner::kSum>(module, "SparseSegmentSum", "SparseSegmentSumWithNumSegments");
-  DefineForward<SegmentCombiner::kMean>(module, "SparseSegmentMean", "SparseSegmentMeanWithNumSegments");
-  DefineForward<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtN", "SparseSegmentSqrtNWithNumSegments");
-  DefineCombiner<SegmentCombiner::kSum>(module, "SparseSegmentSumGrad", "SparseSegmentSumGradV2");
-  DefineCombiner<SegmentCombiner::kMean>(module, "SparseSegmentMeanGrad", "SparseSegmentMeanGradV2");
-  DefineCombiner<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtNGrad", "SparseSegmentSqrtNGradV2");
+  DefineForwards<SegmentCombiner::kSum>(module, "SparseSegmentSum", "SparseSegmentSumWithNumSegments");
+  DefineForwards<SegmentCombiner::kMean>(module, "SparseSegmentMean", "SparseSegmentMeanWithNumSegments");
+  DefineForwards<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtN", "SparseSegmentSqrtNWithNumSegments");
+  DefineGrads<SegmentCombiner::kSum>(module, "SparseSegmentSumGrad", "SparseSegmentSumGradV2");
+  DefineGrads<SegmentCombiner::kMean>(module, "SparseSegmentMeanGrad", "SparseSegmentMeanGradV2");
+  DefineGrads<SegmentCombiner::kSqrtN>(module, "SparseSegmentSqrtNGrad", "SparseSegmentSqrtNGradV2");
 }
 
 }  // namespace raggrad::python

@@ -33,15 +33,15 @@ nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::ha
                  nb::handle t) {
   constexpr std::string_view kOp = "SparseSlice";
   KeepAlive keep;
-  const auto numbers = [&](nb::handle object, std::string_view name) {
+  const auto ints = [&](nb::handle object, std::string_view name) {
     return ViewOf(object, {.op = kOp, .name = name, .literal = DType::kInt64}, keep);
   };
-  const TensorView index_view = numbers(indices, "indices");
+  const TensorView index_view = ints(indices, "indices");
   const TensorView value_view =
       ViewOf(values, {.op = kOp, .name = "values", .attribute = "T", .stated = ParseDType(t, kOp, "T")}, keep);
-  const TensorView dims = numbers(shape, "shape");
-  const TensorView begin = numbers(start, "start");
-  const TensorView extent = numbers(size, "size");
+  const TensorView dims = ints(shape, "shape");
+  const TensorView begin = ints(start, "start");
+  const TensorView extent = ints(size, "size");
   SparseSliceOutput out = RunOperator(
       false, [&](const Context& ctx) { return SparseSlice(index_view, value_view, dims, begin, extent, ctx); });
   const Likeness like = LikenessOf(values);

@@ -17,7 +17,7 @@ std::string_view Obstacle(PyArrayObject* array) {
   return PyArray_IS_F_CONTIGUOUS(array) ? "in Fortran order" : "strided";
 }
 
-// What keeps an object from being changed in place; empty if nothing does.
+// The reason why an object cannot be changed in place; empty if it can.
 std::string_view Obstacle(nb::handle object, const TensorView& view) {
   switch (KindOf(object)) {
     case Kind::kNumpy:
@@ -25,7 +25,7 @@ std::string_view Obstacle(nb::handle object, const TensorView& view) {
       return Obstacle(reinterpret_cast<PyArrayObject*>(object.ptr()));
     case Kind::kTensor:
       return AsTensor(object)->writable ? "" : "read-only";
-    case Kind::kTorch:  // a view of another address is a copy
+    case Kind::kTorch:  // a view with another address is a copy
       return nb::cast<uintptr_t>(object.attr("data_ptr")()) == reinterpret_cast<uintptr_t>(view.data) ? "" : "strided";
     default:
       return kNotOneOfThese;
@@ -45,7 +45,7 @@ MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive
 }
 
 void NoteChange(nb::handle table) {
-  if (KindOf(table) != Kind::kTorch || nb::cast<bool>(table.attr("is_inference")())) return;  // those are not counted
+  if (KindOf(table) != Kind::kTorch || nb::cast<bool>(table.attr("is_inference")())) return;  // torch counts no others
   static PyObject* increment_version = nullptr;
   ImportOnce(increment_version, "torch.autograd.graph", "increment_version")(table);
 }

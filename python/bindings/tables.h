@@ -5,12 +5,12 @@
 
 namespace raggrad::python {
 
-// A NumPy array, torch tensor or raggrad.Tensor that can be written to as it lies there. Raises for everything else: a
-// copy would be changed in its stead.
+// The view of a writable, contiguous NumPy array, torch tensor or raggrad.Tensor. Raises for everything else: the
+// operator would change a copy of it.
 MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
-// Says that a table was changed to the framework whose array it is. torch counts changes, so that a graph which has to
-// read the table as it was before refuses to run backwards.
+// Tells the framework that owns the table that it was changed. torch counts changes: a graph that needs the old values
+// then refuses to run backwards.
 void NoteChange(nb::handle table);
 
 }  // namespace raggrad::python

@@ -22,7 +22,7 @@ bool IsWritable(nb::handle data, const TensorView& view) {
   if (const PyTensor* tensor = AsTensor(data)) return tensor->writable;
   if (PyArray_Check(data.ptr())) {
     auto* array = reinterpret_cast<PyArrayObject*>(data.ptr());
-    return PyArray_DATA(array) != view.data || PyArray_ISWRITEABLE(array);  // a copy is ours
+    return PyArray_DATA(array) != view.data || PyArray_ISWRITEABLE(array);  // a copy is always writable
   }
   const Kind kind = KindOf(data);
   return kind == Kind::kNumpy || kind == Kind::kTorch;
@@ -31,7 +31,7 @@ bool IsWritable(nb::handle data, const TensorView& view) {
 PyTensor Show(nb::handle data, const Argument& argument) {
   PyTensor tensor;
   Argument shown = argument;
-  shown.detached = true;  // a Tensor is no array of that framework any more
+  shown.detached = true;  // a Tensor is no longer an array of that framework
   tensor.view = ViewOf(data, shown, tensor.keep);
   tensor.writable = IsWritable(data, tensor.view);
   return tensor;
@@ -76,7 +76,7 @@ PyTensor Select(nb::handle self, nb::handle index) {
   if (!found.is_valid()) throw nb::python_error();
   const DType dtype = AsTensor(self)->view.dtype;
   PyTensor selected = Show(found, {.op = "Tensor", .name = "index", .literal = dtype});
-  selected.view.dtype = dtype;  // NumPy's integers are a quantized type again
+  selected.view.dtype = dtype;  // NumPy's integers become a quantized type again
   return selected;
 }
 
@@ -165,13 +165,12 @@ Tensor([1, 2, 3], dtype='qint8', shape=(3,))
       .def(
           "numpy", [](nb::handle_t<PyTensor> self) { return ToNumpy(self); },
           nb::sig("def numpy(self) -> numpy.ndarray[typing.Any, typing.Any]"),
-          "The elements as a NumPy array, without a copy: quantized types as their integers. Strings are copied into "
-          "an "
+          "The elements as a NumPy array, without a copy; quantized types are integers. Strings are copied into an "
           "object array of bytes.")
       .def(
           "tolist", [](nb::handle_t<PyTensor> self) { return ToNumpy(self).attr("tolist")(); },
           nb::sig("def tolist(self) -> typing.Any"),
-          "Nested lists of Python's numbers or bytes; of shape () a single one.")
+          "Nested lists of Python numbers or bytes; a single one for shape ().")
       .def(
           "__getitem__", [](nb::handle_t<PyTensor> self, nb::handle index) { return Select(self, index); },
           "index"_a.none(), nb::sig("def __getitem__(self, index: object) -> Tensor"))

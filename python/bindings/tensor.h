@@ -11,8 +11,8 @@ namespace raggrad::python {
 struct PyTensor {
   TensorView view;
   bool writable = true;
-  KeepAlive keep;  // what the view points to: an array that it shares, or `owned`
-  Tensor owned;
+  KeepAlive keep;  // an array that the view shares
+  Tensor owned;    // or the output that it shows
 };
 
 // The PyTensor inside a raggrad.Tensor, or null if the object is something else.
@@ -20,7 +20,7 @@ const PyTensor* AsTensor(nb::handle object);
 
 // A raggrad.Tensor that takes over an operator's output.
 nb::object WrapTensor(Tensor tensor);
-// One that shows what `owner` keeps alive.
+// A raggrad.Tensor that shows memory which `owner` keeps alive.
 nb::object WrapTensor(const TensorView& view, nb::handle owner);
 
 void DefineTensor(nb::module_& module);

@@ -51,7 +51,7 @@ TensorView ViewOfObjects(PyArrayObject* array, const Argument& argument, KeepAli
   return TensorView::Of(strings, ShapeOfArray(array));
 }
 
-// NumPy's fixed-width strings, which do not count the zeros at their end.
+// Views NumPy's fixed-width strings. Zeros at their end do not count.
 TensorView ViewOfFixedStrings(PyArrayObject* array, KeepAlive& keep) {
   const size_t width = static_cast<size_t>(PyArray_ITEMSIZE(array));
   const size_t count = static_cast<size_t>(PyArray_SIZE(array));
@@ -86,7 +86,7 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   return {PyArray_DATA(array), dtype, ShapeOfArray(array), Device::kCpu};
 }
 
-// A Python int where an index is wanted, the most common literal.
+// Views a Python int as an index, the most common literal.
 TensorView ViewOfInteger(nb::handle object, DType dtype, const Argument& argument, KeepAlive& keep) {
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
@@ -120,8 +120,8 @@ nb::object NumpyFrom(nb::handle object) {
   return array;
 }
 
-// Frameworks record what is done with some of their arrays, to run it backwards. They do not see what is done here: who
-// waits for a gradient is told, once per argument, that none will come.
+// Frameworks record operations on some of their arrays, to run them backwards, but not the operators here. So this
+// warns, once per argument, that no gradient will come.
 void WarnIfRecorded(nb::handle object, Kind kind, const Argument& argument) {
   if (argument.detached || (kind != Kind::kTorch && kind != Kind::kTensorFlow)) return;
   if (kind == Kind::kTorch && !nb::cast<bool>(object.attr("requires_grad"))) return;
@@ -156,8 +156,8 @@ Kind FindKind(nb::handle type) {
   return nb::hasattr(type, "__array_namespace__") ? Kind::kArrayApi : Kind::kNumpy;
 }
 
-// The kinds of the types that came last. It keeps none of them alive: another type may get the address of one that is
-// gone, which the weak reference tells. The GIL guards it.
+// A cache of the kinds of the last types. It keeps no type alive. If a new type gets the address of one that is gone,
+// the weak reference tells. The GIL guards the cache.
 class KnownKinds {
  public:
   Kind Of(nb::handle type) {
@@ -172,7 +172,7 @@ class KnownKinds {
   }
 
  private:
-  static constexpr size_t kEntries = 16;  // more than a program has kinds of arrays
+  static constexpr size_t kEntries = 16;  // more than the types of arrays in most programs
   struct Entry {
     PyObject* type = nullptr;
     nb::object reference = {};
@@ -210,7 +210,7 @@ void CheckFitInt64(const TensorView& ids, const Argument& argument) {
 
 bool IsLiteral(nb::handle object) {
   PyObject* o = object.ptr();
-  if (PyArray_IsScalar(o, Generic)) return false;  // some of NumPy's are Python numbers too, and as strict as arrays
+  if (PyArray_IsScalar(o, Generic)) return false;  // some are also Python numbers, but keep their dtype as arrays do
   return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || PyBytes_Check(o) || PyUnicode_Check(o) ||
          PyList_Check(o) || PyTuple_Check(o) || PyObject_TypeCheck(o, &PyRange_Type);
 }

@@ -1,8 +1,8 @@
 // Python objects as TensorViews, without copies where layout and type allow it.
 //
-// Taken are NumPy arrays and scalars, anything with __dlpack__ on the CPU (torch, JAX, TensorFlow), raggrad.Tensor, and
-// literals: Python numbers, bytes, str and lists of them. Arrays keep their dtype, always; literals take the dtype that
-// the argument states.
+// Objects can be NumPy arrays and scalars, anything with __dlpack__ on the CPU (torch, JAX, TensorFlow),
+// raggrad.Tensor, and literals: Python numbers, bytes, str and lists of them. Arrays always keep their dtype; literals
+// take the dtype that the argument states.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,11 +25,11 @@ namespace nb = nanobind;
 struct Argument {
   std::string_view op;
   std::string_view name;
-  DType literal = DType::kInvalid;  // what literals become; unset: what they look like, as in TensorFlow
-  DType integers = DType::kInt32;   // and then what integers become
+  DType literal = DType::kInvalid;  // the dtype of literals; unset: the one they look like, as in TensorFlow
+  DType integers = DType::kInt32;   // the dtype of integer literals if `literal` is unset
   std::string_view attribute = {};  // the attribute that states the dtype
-  DType stated = DType::kInvalid;   // what it states; unset: it was not given
-  bool detached = false;            // that its framework may want a gradient is no matter
+  DType stated = DType::kInvalid;   // the dtype it states; unset: the attribute was not given
+  bool detached = false;            // true: do not warn if its framework records gradients
   int64_t element = -1;             // which element of a variant array
   int64_t level = -1;               // which of its splits, or which item of a list
 
@@ -38,13 +38,13 @@ struct Argument {
   DType LiteralDType() const { return stated != DType::kInvalid ? stated : literal; }
 };
 
-// What outputs are made to resemble.
+// The kind of an array. Outputs have the kind of an input.
 enum class Kind { kNumpy, kTorch, kJax, kTensorFlow, kTensor, kArrayApi };
 
-// Literals and things that only have __array__ count as NumPy.
+// Literals, and objects that have only __array__, count as NumPy.
 Kind KindOf(nb::handle object);
 
-// Keeps alive what the views of one call point to. Give it up with the GIL held.
+// Keeps alive everything that the views of one call point to. Destroy it with the GIL held.
 class KeepAlive {
  public:
   using Import = nb::ndarray<nb::ro>;
@@ -59,7 +59,7 @@ class KeepAlive {
   }
 
  private:
-  // Lists, so that nothing moves when more is added or the whole is moved.
+  // Lists keep their elements in place when more are added or the whole moves.
   std::vector<nb::object> objects_;
   std::forward_list<Import> imports_;
   std::forward_list<int64_t> numbers_;
@@ -67,20 +67,20 @@ class KeepAlive {
   std::forward_list<std::unique_ptr<std::byte[]>> bytes_;
 };
 
-// Python numbers, bytes, str and lists: what takes the dtype that the argument asks for.
+// Whether an object takes the dtype that the argument asks for: Python numbers, bytes, str and lists.
 bool IsLiteral(nb::handle object);
 
 // How Python names the type of an object.
 std::string TypeName(nb::handle object);
 
-// The view of any object, whatever the argument's attribute states.
+// The view of any object. Does not check the dtype that the attribute states.
 TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep);
 
 // The view of an argument. Raises if the object is no tensor or its dtype contradicts the attribute.
 TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
-// The view of ids. Operators have them in int32 and int64; smaller integers are copied into int32, uint32 and uint64
-// into int64, literals into what they fit. Raises for a number of more than 63 bits.
+// The view of ids in int32 or int64, as operators take them. Smaller integers are copied into int32, uint32 and uint64
+// into int64, literals into the smaller type that holds them all. Raises for an id of more than 63 bits.
 TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
 }  // namespace raggrad::python

@@ -61,14 +61,14 @@ void LetOthersRun() noexcept {
   constexpr auto kOftenEnough = std::chrono::microseconds(200);
   constexpr auto kRecently = std::chrono::milliseconds(10);
   static unsigned long last_caller = 0;     // this and the next: guarded by the GIL
-  static Clock::time_point others_until{};  // how long threads count as many that call
+  static Clock::time_point others_until{};  // until then several threads count as calling
   thread_local Clock::time_point last_time{};
   const Clock::time_point now = Clock::now();
   if (std::exchange(last_caller, PyThread_get_thread_ident()) != last_caller) others_until = now + kRecently;
   if (Sleepers().empty() && (now >= others_until || now - last_time < kOftenEnough)) return;
   {
     const WithoutGil released;
-    const timespec moment{0, 1};  // some 50 us, in which a thread that waits for the GIL gets it
+    const timespec moment{0, 1};  // some 50 us in practice: a thread that waits for the GIL gets it
     nanosleep(&moment, nullptr);
   }
   last_time = Clock::now();
@@ -77,7 +77,7 @@ void LetOthersRun() noexcept {
 void RepeatInBackground(nb::object look) {
   const auto look_again = [](nb::handle function) {
     const GilGuard guard;
-    if (!guard.ok()) return false;  // and the function is left to the end of the process
+    if (!guard.ok()) return false;  // the function stays until the end of the process
     try {
       if (nb::cast<bool>(function())) return true;
     } catch (nb::python_error& error) {

@@ -1,4 +1,4 @@
-// How a call of Python waits: interruptible by Ctrl-C, cancelled by tokens, called back when it is over.
+// Waiting calls from Python: Ctrl-C interrupts them, tokens cancel them, and callbacks hear when they are over.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,7 +34,7 @@ class LinkedCancellation {
 };
 
 // Sleeps as Python's own locks do: without the GIL and without polling, until it is woken or a signal comes. A handler
-// that raises, as that of Ctrl-C does, cancels the token, which ends the call and thereby the sleep.
+// that raises, as that of Ctrl-C does, cancels the token; that ends the call and thereby the sleep.
 class InterruptibleSleeper final : public Sleeper {
  public:
   explicit InterruptibleSleeper(const Cancellation& token);
@@ -64,22 +64,24 @@ class InterruptibleSleeper final : public Sleeper {
   std::atomic<bool> woken_ = false;
 };
 
-// The threads that sleep and have not been woken, by Python's numbers.
+// Python's idents of the threads that sleep and have not been woken.
 std::vector<unsigned long> SleepingThreads();
 
 // Calls `look` every 20 ms from a thread that Python does not know, until it returns false, raises, or the interpreter
-// ends. Looking for what is over is the only polling, and there is no other way.
+// ends. It serves to notice that all threads that are left wait for calls of others. Python does not tell, so this is
+// the only thing that polls.
 void RepeatInBackground(nb::object look);
 
-// At the end of a call that has brought something for others and gets nothing itself: if several threads call, lets
-// another one have the GIL, now and then, and always if somebody sleeps. Otherwise Python takes it from a thread after
-// 5 ms, wherever it is; and if it is about to bring a piece, or to return with a batch, that has to wait for its turn.
+// Called at the end of a call that brings something for others and gets nothing itself. Lets another thread have the
+// GIL: always if one sleeps, and now and then if several threads call. Otherwise Python takes the GIL from a thread
+// after 5 ms, at any point; if the thread is about to bring a piece or to return a batch, that piece or batch then
+// waits for its next turn.
 void LetOthersRun() noexcept;
 
-// A call that is under way: `done(value, error)` is called when it is over, from whatever thread, exactly once.
+// A call under way. `done(value, error)` is called exactly once when it is over, from any thread.
 class PendingCall {
  public:
-  // `like`: what the outputs resemble. `token`: kept until the end.
+  // The outputs get the kind of `like`. `token` is kept alive until the end.
   PendingCall(nb::object done, nb::object like, nb::object token)
       : done_(std::move(done)), like_(std::move(like)), token_(std::move(token)) {}
 
