@@ -34,11 +34,12 @@ MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/
   python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would take two thirds of clang-tidy's time; -Werror of two compilers is enough for them.
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
-TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py \
-  test_lookup.py test_indexed_slices.py test_recorded.py)
+TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_ragged_packages.py \
+  test_lookup_tensorflow.py test_indexed_slices.py test_recorded.py)
 TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_stubs.py test_tools.py)
 # These take half of the time, and their results do not depend on the interpreter.
-PROGRAM_TESTS := $(addprefix python/tests/,test_bench.py test_data_parallel.py test_demo.py test_ledger.py)
+PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
+  $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help

@@ -1,5 +1,6 @@
-"""python -m raggrad bench: the workloads, timed here and in other libraries.
+"""python -m raggrad bench: measures raggrad and other libraries ("peers") on the same workloads.
 
-The peers run in environments of their own that have no raggrad, so this folder also works as a package by itself
-(start_worker.py loads it that way): what a worker needs - workloads, peers, timing - imports only NumPy and the peer.
+Peers run in environments of their own, which have no raggrad. So this folder also works as a package by itself;
+start_worker.py loads it that way. The parts that a worker needs (workloads, peers, timing) import only NumPy and the
+peer.
 """

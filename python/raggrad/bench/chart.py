@@ -1,4 +1,4 @@
-"""The picture of a run: for each workload, how many times faster than each peer."""
+"""The chart of a run: for each workload, how many times faster raggrad is than each peer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73", "fbgem
 _NAMES = {"plain": "itself without plan and fusion"}
 _TARGET, _BEHIND = "#222222", "#b00000"
 
-Bar = tuple[Row, str, float]  # of a row, a peer, the ratio
+Bar = tuple[Row, str, float]  # row, peer, ratio
 
 
 def draw(run: Run, path: Path) -> None:
@@ -29,7 +29,7 @@ def draw(run: Run, path: Path) -> None:
     groups = [[(row, peer, ratio) for peer in run.peers if (ratio := row.ratio(peer))] for row in rows(run)]
     groups = [group for group in groups if group]
     if not groups:
-        print(f"no picture in {path}: there is nobody to compare with", file=sys.stderr)
+        print(f"no picture in {path}: no peer was measured", file=sys.stderr)
         return
 
     panels = _split(groups)
@@ -45,7 +45,7 @@ def draw(run: Run, path: Path) -> None:
     figure.suptitle(f"{title}\n{conditions}", x=0.01, ha="left", fontsize=11)
     shown = dict.fromkeys(peer for group in groups for _, peer, _ in group)
     handles = [Patch(color=_COLORS[peer], label=f"than {_NAMES.get(peer, peer)}") for peer in shown]
-    handles.append(Line2D([], [], color=_TARGET, linewidth=2, label="wanted at least"))
+    handles.append(Line2D([], [], color=_TARGET, linewidth=2, label="target"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
     figure.savefig(path, dpi=120)
 
@@ -55,7 +55,7 @@ def _height(group: list[Bar]) -> float:
 
 
 def _split(groups: list[list[Bar]]) -> list[list[list[Bar]]]:
-    """Two panels of about the same height, or one if that is not much."""
+    """Two panels of about the same height, or one if it is not too high."""
     half = sum(map(_height, groups)) / 2
     if half < 15:
         return [groups]

@@ -15,43 +15,45 @@ from pathlib import Path
 from . import chart, environments, gate, headline, measure, participants, report
 from .participants import Failed, Participant, Process
 from .progress import progress
-from .workloads import WORKLOADS, Workload
+from .workload import Workload
+from .workloads import WORKLOADS
 
-PLAIN = "plain"  # raggrad itself, without plans and fusion
+PLAIN = "plain"  # raggrad itself, without plans and fused updates
 PEERS = (*environments.REQUIREMENTS, PLAIN)
 _ROUNDS, _QUICK_ROUNDS = 9, 3
-_QUICK_SECONDS = 100  # then the last round ends, so that all is over within 2 minutes
-_COPY_SECONDS = 20  # that a measured copy bandwidth is good for
+_QUICK_SECONDS = 100  # no round begins later, so that the run ends within 2 minutes
+_COPY_SECONDS = 20  # how long a measured copy bandwidth is used
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Times raggrad and other libraries on the same workloads, in turns, each in a process and an environment of "
-        "its own. Libraries that are not there yet are installed into the folder of --envs. Exit status: 0; with "
-        "--baseline 1 if a workload has become slower."
+        "Measures raggrad and other libraries on the same workloads, in turns, each in a process and an environment of "
+        "its own. Missing libraries are installed into the folder of --envs. Exit status: 0; with --baseline 1 if a "
+        "workload has become slower."
     )
-    parser.add_argument("--quick", action="store_true", help="under 2 minutes once the libraries are there: the "
-                        f"main workloads, {_QUICK_ROUNDS} rounds, and what does not fit in is cut")  # fmt: skip
-    parser.add_argument("--only", metavar="PATTERN", action="append", help="workloads like this, e.g. 'segment-A*'")
-    parser.add_argument("--list", action="store_true", help="say what the workloads are, and stop")
-    parser.add_argument("--peers", metavar="NAMES", help=f"with commas, or none (default: {','.join(PEERS)})")
-    parser.add_argument("--rounds", type=_positive, help=f"how often everybody is timed (default: {_ROUNDS})")
-    parser.add_argument("--threads", type=_positive, help="for everybody (default: all processors)")
+    parser.add_argument("--quick", action="store_true", help="take under 2 minutes once the libraries are installed: "
+                        f"the main workloads, {_QUICK_ROUNDS} rounds, fewer if time runs out")  # fmt: skip
+    parser.add_argument("--only", metavar="PATTERN", action="append", help="run only workloads like 'segment-A*'")
+    parser.add_argument("--list", action="store_true", help="list the workloads and stop")
+    parser.add_argument("--peers", metavar="NAMES", help="libraries to compare with, separated by commas, or none "
+                        f"(default: {','.join(PEERS)})")  # fmt: skip
+    parser.add_argument("--rounds", type=_positive, help=f"how often each library is measured (default: {_ROUNDS})")
+    parser.add_argument("--threads", type=_positive, help="threads of each library (default: all processors)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables; replaces the block between "
-                        "the bench marks of a file that has them")  # fmt: skip
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables; in a file with bench "
+                        "marks, replace the block between them")  # fmt: skip
     parser.add_argument("--headline", type=Path, nargs=2, metavar=("PAGE", "PICTURE"), help="write the short table "
                         "between the headline marks of a page, and draw it")  # fmt: skip
     parser.add_argument("--envs", type=Path, metavar="DIR", default=environments.default_folder(),
-                        help="where the libraries live (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--no-install", action="store_true", help="install nothing; what is not there is missing")
+                        help="folder of the libraries' environments (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--no-install", action="store_true", help="install nothing; report missing libraries")
     parser.add_argument("--python", metavar="PEER=PATH", action="append", default=[], type=_interpreter,
                         help="use this interpreter for a peer instead of an environment in --envs")  # fmt: skip
-    parser.add_argument("--cpp", type=Path, metavar="DIR", help="raggrad's C++ benchmark programs, to be timed too")
+    parser.add_argument("--cpp", type=Path, metavar="DIR", help="also measure raggrad's C++ benchmark programs there")
     parser.add_argument("--baseline", type=Path, metavar="DIR",
                         help="compare with the raggrad in this folder (pip install --target) instead of with "
-                        "others, and fail on a loss of over 10 %%")  # fmt: skip
+                        "other libraries; fail if a workload became over 10 %% slower")  # fmt: skip
 
 
 def _positive(text: str) -> int:
@@ -155,7 +157,7 @@ def _measure(
 
 
 def _interpreters(options: argparse.Namespace, result: report.Run) -> dict[str, str]:
-    """By peer. Installs those that are asked for and not there."""
+    """The interpreter of each peer. Installs peers that are asked for and missing."""
     pythons = dict(options.python)
     for peer in result.peers:
         if peer in pythons or peer == PLAIN:
@@ -185,12 +187,12 @@ def _miss(result: report.Run, name: str, reason: Exception) -> None:
 
 
 def _cuts(workloads: Sequence[Workload], result: report.Run) -> list[str]:
-    """What --quick left out."""
+    """Lines that say what --quick left out."""
     lines = [f"{len(workloads)} of {len(WORKLOADS)} workloads, {result.rounds} rounds instead of {_ROUNDS}"]
     short = [o.workload.name for o in result.outcomes if o.rounds < result.rounds]
     short += [f"{workload.name} (not timed)" for workload in workloads[len(result.outcomes) :]]
     if short:
-        lines.append(f"fewer rounds, since {_QUICK_SECONDS} s were over: {', '.join(short)}")
+        lines.append(f"fewer rounds, because {_QUICK_SECONDS} s were over: {', '.join(short)}")
     return lines
 
 

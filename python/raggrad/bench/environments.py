@@ -1,4 +1,4 @@
-"""An environment for each peer: made once, kept in a folder, reported if it cannot be made."""
+"""The environments of the peers. They are made once and kept in a folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# torch 2.10.0 is the last whose package for Arm comes without CUDA, and fbgemm-gpu-cpu 1.5.0 is made for it.
+# torch 2.10.0 is the last version whose Arm package comes without CUDA; fbgemm-gpu-cpu 1.5.0 is made for it.
 REQUIREMENTS = {
     "tensorflow": ("tensorflow==2.21.0",),
     "torch": ("torch==2.10.0",),
@@ -19,7 +19,7 @@ _ALL = ("numpy>=1.26", "ml_dtypes>=0.5")
 
 
 class CannotInstall(Exception):
-    """The text says why."""
+    """An environment cannot be made; the text says why."""
 
 
 def default_folder() -> Path:
@@ -36,7 +36,7 @@ def is_installed(peer: str, folder: Path) -> bool:
 
 
 def install(peer: str, folder: Path) -> None:
-    """Makes the environment of a peer anew. pip's own settings (PIP_INDEX_URL, ...) say where packages come from."""
+    """Makes the environment of a peer anew. pip's own settings (PIP_INDEX_URL, ...) decide where packages come from."""
     environment = folder / f"venv-{peer}"
     pip = (str(python_of(peer, folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     shutil.rmtree(environment, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Has anything become slower? Two builds of raggrad, timed in turns."""
+"""The option --baseline: measures two builds of raggrad in turns and finds workloads that became slower."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .measure import Outcome
 from .participants import HERE, Failed, Participant, raggrad_in
 from .progress import progress
 from .report import time_text
-from .workloads import Workload
+from .workload import Workload
 
-ALLOWED = 1.10  # times as long as before
+ALLOWED = 1.10  # more than this times the time before is a loss
 _ROUNDS = 7
-_PASSES = 3  # processes are started anew for each: where their memory lies can decide about more than 10 %
-_DOUBT = 1.05  # workloads above this get as many passes again
+_PASSES = 3  # each with new processes, because where their memory lies can change times by over 10 %
+_DOUBT = 1.05  # workloads above this ratio get as many passes again
 
 
 @dataclass
 class Comparison:
-    """A workload in both builds."""
+    """The measurements of a workload in both builds."""
 
     workload: Workload
     before: list[float] = field(default_factory=list)  # seconds of each round
@@ -32,9 +32,11 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as before it takes: the smaller of two estimates, since noise can raise either. One is
-        the median over the rounds; within a round both ran one right after the other, so that most of what disturbs
-        the machine cancels. The other compares the rounds that a quarter is faster than, where least was disturbed."""
+        """The time after divided by the time before: the smaller of two estimates, because noise can raise either.
+
+        The first is the median of the ratios of each round. Within a round one build runs right after the other, so
+        that most disturbances cancel. The second is the ratio of the lower quartiles, where disturbances are rare.
+        """
         if not self.before:
             return None
         rounds = statistics.median(after / before for before, after in zip(self.before, self.after, strict=True))
@@ -48,7 +50,8 @@ class Comparison:
     def add(self, outcome: Outcome) -> None:
         timings = [outcome.best(name) for name in ("before", "after")]
         if not all(timings):
-            self.note = "; ".join(f"{name}: {why}" for name, why in outcome.notes.items()) or "one of them cannot do it"
+            notes = "; ".join(f"{name}: {why}" for name, why in outcome.notes.items())
+            self.note = notes or "one of the builds cannot do it"
             return
         self.before += [sample.seconds for sample in timings[0].samples]
         self.after += [sample.seconds for sample in timings[1].samples]
@@ -57,8 +60,8 @@ class Comparison:
 def compare(
     workloads: Sequence[Workload], baseline: str, changed: str, threads: int, rounds: int, divisor: int = 1
 ) -> list[Comparison]:
-    """`baseline` and `changed` are folders with a raggrad in them."""
-    comparisons = {w.name: Comparison(w) for w in workloads if "python" in w.doors}
+    """Compares the raggrad in the folder `baseline` with that in `changed`."""
+    comparisons = {w.name: Comparison(w) for w in workloads if "python" in w.languages}
     chosen = [comparison.workload for comparison in comparisons.values()]
     with progress(_PASSES * len(chosen) * (rounds + 1)) as (say, step):
         for number in range(2 * _PASSES):

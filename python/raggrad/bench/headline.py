@@ -20,7 +20,7 @@ _COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73"}
 
 def write(run: Run, page: Path, picture: Path) -> None:
     """Replaces the block between the headline marks of the page, and draws the picture."""
-    found = {row.outcome.workload.name: row for row in rows(run) if row.door == "python"}
+    found = {row.outcome.workload.name: row for row in rows(run) if row.language == "python"}
     lines = [(text, found[name]) for name, text in _WORKLOADS.items() if name in found]
     if not lines:
         print(f"{page} is unchanged: the run has none of its workloads", file=sys.stderr)

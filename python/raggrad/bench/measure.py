@@ -1,4 +1,4 @@
-"""Rounds: everybody once per round, so that what disturbs the machine disturbs all."""
+"""Rounds of measurements: every participant once per round, so that disturbances of the machine hit all of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .participants import Failed, Gone, Participant, Sample
-from .workloads import Target, Workload
+from .workload import Target, Workload
 
-_PAUSE = 0.02  # seconds, for the threads of the one before to fall asleep
-_HOPELESS = 1.5  # times as long as a participant's best way in the first round: not timed again
+_PAUSE = 0.02  # seconds; lets the threads of the previous participant fall asleep
+_HOPELESS = 1.5  # a way that takes this times a participant's best in the first round is not measured again
 
-DOORS = {"python": "raggrad", "c++": "raggrad-c++"}  # who is raggrad when called from there
+OURS = {"python": "raggrad", "c++": "raggrad-c++"}  # the participant that is raggrad, by language
 
 
 @dataclass
 class Timing:
-    """One participant's way to do a workload."""
+    """The measurements of one participant's way to do a workload."""
 
     way: str
     samples: list[Sample] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """The middle half of the rounds, as a share of the median."""
+        """The interquartile range of the rounds, as a share of the median."""
         if len(self.samples) < 2:
             return 0.0
         quarter, _, three_quarters = statistics.quantiles((s.seconds for s in self.samples), method="inclusive")
@@ -52,39 +52,39 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 @dataclass
 class Outcome:
-    """What came out of a workload."""
+    """The measurements of one workload."""
 
     workload: Workload
     timings: dict[str, list[Timing]] = field(default_factory=dict)  # by participant
-    notes: dict[str, str] = field(default_factory=dict)  # why one was not timed, or not in every way
+    notes: dict[str, str] = field(default_factory=dict)  # by participant: why it, or one of its ways, was not measured
     traffic: int | None = None
-    rounds: int = 0  # that were timed
+    rounds: int = 0  # how many were measured
 
     def best(self, participant: str) -> Timing | None:
         timed = [timing for timing in self.timings.get(participant, ()) if timing.samples]
         return min(timed, key=lambda timing: timing.seconds) if timed else None
 
-    def ratio(self, peer: str, door: str = "python") -> float | None:
-        """How many times faster than the peer's best way."""
-        ours, theirs = self.best(DOORS[door]), self.best(peer)
+    def ratio(self, peer: str, language: str = "python") -> float | None:
+        """How many times faster raggrad is than the peer's best way."""
+        ours, theirs = self.best(OURS[language]), self.best(peer)
         return theirs.seconds / ours.seconds if ours and theirs else None
 
     def verdict(self, target: Target) -> bool | None:
-        ratio = self.ratio(target.peer, target.door)
+        ratio = self.ratio(target.peer, target.language)
         return None if ratio is None else ratio >= target.factor
 
-    def within_limit(self, door: str) -> bool | None:
-        limit, ours = self.workload.limits.get(door), self.best(DOORS[door])
+    def within_limit(self, language: str) -> bool | None:
+        limit, ours = self.workload.limits.get(language), self.best(OURS[language])
         return (ours.p99 or ours.seconds) <= limit if limit and ours else None
 
-    def tail_is_short(self, door: str) -> bool | None:
-        """Whether our slowest batches are faster than a peer's usual ones."""
-        ours = self.best(DOORS[door])
+    def tail_is_short(self, language: str) -> bool | None:
+        """Whether our p99 of a batch is below the peer's p50."""
+        ours = self.best(OURS[language])
         theirs = self.best(self.workload.tail_below) if self.workload.tail_below else None
         return ours.p99 < theirs.p50 if ours and theirs and ours.p99 and theirs.p50 else None
 
-    def bandwidth(self, door: str = "python") -> float | None:
-        ours = self.best(DOORS[door])
+    def bandwidth(self, language: str = "python") -> float | None:
+        ours = self.best(OURS[language])
         return self.traffic / ours.seconds if ours and self.traffic else None
 
 
@@ -98,8 +98,11 @@ def run(
     before: Callable[[Workload], None] = lambda workload: None,
     step: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """`before` is called before each workload and `step` after each of its loads and rounds. After the deadline, in
-    seconds of the monotonic clock, no workload and no second round begins."""
+    """Measures all workloads.
+
+    Calls `before` before each workload, and `step` after it is loaded and after each round. No workload and no second
+    round begins after the deadline, in seconds of the monotonic clock.
+    """
     company = _Company(participants)
     outcomes = []
     for workload in workloads:
@@ -116,7 +119,7 @@ def run(
 
 
 class _Company:
-    """The participants that are still there. One that is gone is missed in all workloads that follow."""
+    """The participants that are still alive. One whose process died is missing from all later workloads."""
 
     def __init__(self, participants: Sequence[Participant]) -> None:
         self._present = {participant.name: participant for participant in participants}
@@ -126,7 +129,7 @@ class _Company:
         outcome = Outcome(workload, notes=dict(self._gone))
         digest = None
         for name, participant in list(self._present.items()):
-            if name == DOORS["c++"] and "c++" not in workload.doors:
+            if name == OURS["c++"] and "c++" not in workload.languages:
                 continue
             try:
                 loaded = participant.load(workload, divisor)
@@ -136,7 +139,7 @@ class _Company:
             digest = digest or loaded.digest
             outcome.traffic = outcome.traffic or loaded.traffic
             if loaded.digest not in (None, digest):
-                outcome.notes[name] = "made other inputs than the others"
+                outcome.notes[name] = "made different inputs than the others"
                 continue
             outcome.timings[name] = [Timing(way) for way in loaded.ways]
             if loaded.errors:
@@ -144,7 +147,7 @@ class _Company:
         return outcome
 
     def sample(self, outcome: Outcome) -> None:
-        """Everybody once. Who begins changes from round to round."""
+        """Measures every participant once. Each round begins with another one."""
         names = list(outcome.timings)
         first = outcome.rounds % max(1, len(names))
         for name in names[first:] + names[:first]:

@@ -1,4 +1,4 @@
-"""Who is timed: Python libraries in processes of their own, and raggrad's C++ benchmarks."""
+"""Participants of a measurement: Python libraries in processes of their own, and raggrad's C++ benchmarks."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .timing import SAMPLE_SECONDS
-from .workloads import Workload
+from .workload import Workload
 
 Json = dict[str, Any]
 
-_LONGEST_ANSWER = 300  # seconds; a peer that needs more is taken for dead
+_LONGEST_ANSWER = 300  # seconds; a peer that takes longer counts as dead
 
 
 class Failed(Exception):
-    """The participant cannot do what it was asked; the text says why."""
+    """The participant cannot do what was asked; the text says why."""
 
 
 class Gone(Failed):
-    """Nor anything else."""
+    """The participant's process has died."""
 
 
 @dataclass
 class Loaded:
     ways: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)  # of ways that do not work: "way: why"
+    errors: list[str] = field(default_factory=list)  # "way: why" for ways that do not work
     digest: int | None = None  # of the inputs
     traffic: int | None = None
 
@@ -56,7 +56,7 @@ class Participant(Protocol):
 
 
 class Process:
-    """A library, in the environment of a Python interpreter."""
+    """A library in the environment of a Python interpreter."""
 
     def __init__(self, name: str, module: str, python: str, threads: int, python_path: str | None = None) -> None:
         self.name = name
@@ -81,7 +81,7 @@ class Process:
     def load(self, workload: Workload, divisor: int = 1) -> Loaded:
         answer = self._ask(do="load", workload=workload.name, divisor=divisor)
         ways = answer["ways"]
-        # A way that failed keeps its number, so that numbers mean the same on both sides of the pipe.
+        # The worker numbers all ways, also those that failed.
         self._numbers = [number for number, way in enumerate(ways) if "error" not in way]
         return Loaded(
             [way["name"] for way in ways if "error" not in way],
@@ -97,7 +97,7 @@ class Process:
         return self._ask(do="copy")
 
     def outputs(self, way: int) -> list[Any]:
-        """What one call gives, as arrays."""
+        """The outputs of one call, as arrays."""
         import ml_dtypes
         import numpy as np
 
@@ -115,7 +115,7 @@ class Process:
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout
-        self._process.kill()  # it has nothing to lose, and may be in the middle of a call
+        self._process.kill()  # it has no state to save, and may be in the middle of a call
         self._process.wait()
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -137,7 +137,7 @@ class Process:
         try:
             line = self._process.stdout.readline()
         finally:
-            alarm.cancel()  # or else the interpreter would wait for it after Ctrl-C
+            alarm.cancel()  # otherwise the interpreter would wait for it after Ctrl-C
         if not line:
             raise Gone(self._last_words())
         answer = json.loads(line)
@@ -196,7 +196,7 @@ class CppBenchmarks:
             raise Failed(f"{program.name}: {error}") from None
 
 
-HERE = str(Path(__file__).absolute().parents[2])  # the folder with the raggrad that this code belongs to
+HERE = str(Path(__file__).absolute().parents[2])  # the folder that holds this raggrad
 
 
 def raggrad_in(folder: str, threads: int, name: str = "raggrad", module: str = "raggrad") -> Process:

@@ -1,4 +1,4 @@
-"""How far a run is, for whoever waits."""
+"""Progress of a run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(steps: int) -> Iterator[tuple[Callable[[str], object], Callable[[], object]]]:
-    """Gives (say what is being done, one step is done): a bar if tqdm is there, and somebody watches, otherwise a line
-    per thing said."""
+    """Yields two functions: one takes the name of what is done now, the other counts a finished step.
+
+    They move a bar if tqdm is installed and stderr is a terminal. Otherwise every name is printed on a line.
+    """
     try:
         from tqdm import tqdm
     except ImportError:

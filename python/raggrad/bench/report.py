@@ -1,4 +1,4 @@
-"""What the run found: a table to look at, Markdown for the documentation, JSON for programs."""
+"""Reports of a run: a table for the terminal, Markdown for the documentation, JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .measure import DOORS, Outcome, Timing
-from .workloads import Target
+from .measure import OURS, Outcome, Timing
+from .workload import Target
 
 
 @dataclass
 class Run:
-    """A whole run: what came out, and what one needs to know to judge it."""
+    """A whole run: its measurements, and the conditions they were made under."""
 
     outcomes: list[Outcome]
-    peers: list[str]  # that were asked for, in the order of columns
+    peers: list[str]  # those asked for, in the order of columns
     threads: int
     rounds: int
     versions: dict[str, dict[str, str]] = field(default_factory=dict)  # by participant
-    missing: dict[str, str] = field(default_factory=dict)  # peers that could not be started: why
-    cuts: list[str] = field(default_factory=list)  # what a quick run left out
-    bandwidths: list[dict[str, float]] = field(default_factory=list)  # measured now and then
+    missing: dict[str, str] = field(default_factory=dict)  # by peer: why it could not be started
+    cuts: list[str] = field(default_factory=list)  # lines that say what a quick run left out
+    bandwidths: list[dict[str, float]] = field(default_factory=list)  # measured several times during the run
     when: str = field(default_factory=lambda: datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
     machine: str = field(default_factory=lambda: describe_machine())
 
     def bandwidth(self, kind: str) -> float | None:
-        """Bytes per second of a copy: the median of what was measured during the run."""
+        """Bytes per second of a copy: the median of the measurements."""
         return statistics.median(b[kind] for b in self.bandwidths) if self.bandwidths else None
 
 
@@ -49,7 +49,7 @@ def describe_machine() -> str:
         if line.startswith("Model name:"):
             model = f"{line.split(':', 1)[1].strip()} ({model})"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.release().split('-')[0]}"  # what follows names one machine's build
+    system = f"{platform.system()} {platform.release().split('-')[0]}"  # without the name of the kernel's build
     return f"{model}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, {system}"
 
 
@@ -62,31 +62,31 @@ def time_text(seconds: float) -> str:
 
 @dataclass
 class Row:
-    """A workload, called from one door: the cells of a line of the table."""
+    """A line of the table: a workload, called from one language."""
 
     outcome: Outcome
-    door: str
+    language: str
 
     @property
     def ours(self) -> Timing | None:
-        return self.outcome.best(DOORS[self.door])
+        return self.outcome.best(OURS[self.language])
 
     @property
     def name(self) -> str:
-        return self.outcome.workload.name + (" from C++" if self.door == "c++" else "")
+        return self.outcome.workload.name + (" from C++" if self.language == "c++" else "")
 
     def time(self) -> str:
         if self.ours is None:
             return "-"
         spread = f"±{50 * self.ours.spread:.0f}%"
-        return f"{time_text(self.ours.seconds)} {spread}{_mark(self.outcome.within_limit(self.door))}"
+        return f"{time_text(self.ours.seconds)} {spread}{_mark(self.outcome.within_limit(self.language))}"
 
     def share(self, run: Run) -> str:
-        copy, reached = run.bandwidth("copy"), self.outcome.bandwidth(self.door)
+        copy, reached = run.bandwidth("copy"), self.outcome.bandwidth(self.language)
         return f"{reached / copy:.0%}" if copy and reached else ""
 
     def against(self, peer: str) -> str:
-        """Their time, how many times faster we are, and how that compares with what we want."""
+        """The peer's time, how many times faster raggrad is, and whether that reaches the target."""
         theirs, ratio, target = self.outcome.best(peer), self.ratio(peer), self.target(peer)
         if theirs is None or ratio is None:
             return "-"
@@ -94,13 +94,13 @@ class Row:
         return f"{text} of {target.factor:g}x{_mark(ratio >= target.factor)}" if target else text
 
     def ratio(self, peer: str) -> float | None:
-        """Nothing where a single call from C++ would be held against one from Python."""
-        if self.door == "c++" and self.outcome.workload.threads <= 1:
+        """None where a single call from C++ would be compared with one from Python."""
+        if self.language == "c++" and self.outcome.workload.threads <= 1:
             return None
-        return self.outcome.ratio(peer, self.door)
+        return self.outcome.ratio(peer, self.language)
 
     def target(self, peer: str) -> Target | None:
-        wanted = (t for t in self.outcome.workload.targets if (t.peer, t.door) == (peer, self.door))
+        wanted = (t for t in self.outcome.workload.targets if (t.peer, t.language) == (peer, self.language))
         return next(wanted, None)
 
 
@@ -110,15 +110,15 @@ def _mark(good: bool | None) -> str:
 
 def rows(run: Run) -> list[Row]:
     return [
-        Row(outcome, door)
+        Row(outcome, language)
         for outcome in run.outcomes
-        for door in outcome.workload.doors
-        if outcome.best(DOORS[door])
+        for language in outcome.workload.languages
+        if outcome.best(OURS[language])
     ]
 
 
 def _columns(run: Run) -> list[str]:
-    """Peers that timed anything."""
+    """Peers with at least one measurement."""
     return [peer for peer in run.peers if any(outcome.best(peer) for outcome in run.outcomes)]
 
 
@@ -135,13 +135,13 @@ def _latency_cells(run: Run) -> list[list[str]]:
     lines = [
         [
             outcome.workload.name,
-            *(_latency(outcome.best(name)) + _mark(outcome.tail_is_short(door)) for door, name in DOORS.items()),
+            *(_latency(outcome.best(name)) + _mark(outcome.tail_is_short(language)) for language, name in OURS.items()),
             *(_latency(outcome.best(peer)) for peer in peers),
         ]
         for outcome in run.outcomes
         if outcome.workload.threads > 1
     ]
-    return [["batches per second, p50 / p99", *DOORS.values(), *peers], *lines] if lines else []
+    return [["batches per second, p50 / p99", *OURS.values(), *peers], *lines] if lines else []
 
 
 def _latency(timing: Timing | None) -> str:
@@ -169,7 +169,7 @@ def _facts(run: Run) -> list[str]:
 
 
 def best_ways(run: Run) -> list[str]:
-    """Which of several ways was a peer's best, and where."""
+    """For peers with several ways: the best one, and the workloads where it was."""
     lines = []
     for peer in _columns(run):
         won: dict[str, list[str]] = {}
@@ -182,7 +182,7 @@ def best_ways(run: Run) -> list[str]:
 
 
 def notes(run: Run) -> list[str]:
-    """Why cells are empty, one line for each reason."""
+    """The reasons for empty cells, one line each."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for outcome in run.outcomes:
         for name, why in outcome.notes.items():
@@ -218,7 +218,7 @@ def _markdown_table(cells: Sequence[Sequence[str]]) -> str:
 
 
 def write_markdown(path: Path, run: Run) -> None:
-    """A new file, or the block between the marks of one that has them."""
+    """Writes a new file, or replaces the block between the marks of a file that has them."""
     tables = as_markdown(run)
     if not (path.exists() and replace_block(path, "bench", tables)):
         path.write_text(tables)
@@ -258,7 +258,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "traffic": outcome.traffic,
         "notes": outcome.notes,
         "targets": [
-            {**asdict(target), "ratio": outcome.ratio(target.peer, target.door), "reached": outcome.verdict(target)}
+            {**asdict(target), "ratio": outcome.ratio(target.peer, target.language), "reached": outcome.verdict(target)}
             for target in workload.targets
         ],
         "timings": {

@@ -1,4 +1,4 @@
-"""How a worker times: one call, many tiny calls, or batches that several threads bring."""
+"""Measurements in a worker: single calls, blocks of tiny calls, or batches of several threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SAMPLE_SECONDS = 0.15  # at least, so that one interruption does not decide
-_BLOCK = 20e-6  # seconds; shorter calls are timed in blocks: long for the clock, short for what else is on the machine
+SAMPLE_SECONDS = 0.15  # the length of a sample; a single interruption does not change it much
+_BLOCK = 20e-6  # seconds; shorter calls are timed in blocks of this length, far above the clock's resolution
 _MOST_CALLS = 20_000
 
 _COPY_BYTES = 256 << 20
@@ -23,8 +23,10 @@ def calls_per_sample(seconds: float) -> int:
 
 
 def time_calls(call: Callable[[], Any], calls: int) -> float:
-    """Seconds per call: the median of the calls or, if they are short, of blocks of them. The output is allocated
-    inside the time and given back outside of it; within a block, inside."""
+    """Seconds per call: the median of the calls or, if they are short, of blocks of calls.
+
+    The time includes the allocation of the output, but not its release, except within a block.
+    """
     clock = time.perf_counter
     block = max(1, round(calls * _BLOCK / SAMPLE_SECONDS))
     times = []
@@ -44,12 +46,12 @@ def time_calls(call: Callable[[], Any], calls: int) -> float:
 
 
 class Batches(NamedTuple):
-    seconds: float  # for all of them
-    latencies: list[float]  # of each, from its first piece to its owner's return
+    seconds: float  # of all batches
+    latencies: list[float]  # of each batch, from its first piece to its owner's return
 
 
 def time_batches(bring: Callable[[int], Any], pieces: int, batches: int, threads: int) -> Batches:
-    """The threads take the pieces in order, whoever is free the next one. The owner of a batch is its last piece."""
+    """Every free thread takes the next piece. The owner of a batch is its last piece."""
     clock = time.perf_counter
     numbers = itertools.count()
     begun = [0.0] * batches
@@ -81,19 +83,23 @@ def time_batches(bring: Callable[[int], Any], pieces: int, batches: int, threads
 
 
 def copy_bandwidth(threads: int) -> dict[str, float]:
-    """Bytes per second, read and written, of a copy that `threads` threads make of 256 MiB: into memory that is there,
-    and into memory that has to be fetched from the system, as every fresh output is."""
+    """Bytes per second, read plus written, when `threads` threads copy 256 MiB.
+
+    "copy" writes to memory that was used before, "fresh" to new memory of the system, as for a fresh output.
+    """
     source = np.ones(_COPY_BYTES, np.uint8)
-    there = np.zeros(_COPY_BYTES, np.uint8)
+    used = np.zeros(_COPY_BYTES, np.uint8)
     return {
-        "copy": 2 * _COPY_BYTES / min(_copy(source, there, threads) for _ in range(3)),
+        "copy": 2 * _COPY_BYTES / min(_copy(source, used, threads) for _ in range(3)),
         "fresh": 2 * _COPY_BYTES / min(_copy(source, np.empty(_COPY_BYTES, np.uint8), threads) for _ in range(3)),
     }
 
 
 def _copy(source: np.ndarray, target: np.ndarray, threads: int) -> float:
-    """Seconds from the first thread's begin to the last one's end. NumPy's copy of contiguous bytes is the C library's
-    memcpy and runs without the lock of the interpreter."""
+    """Seconds from the first thread's begin to the last one's end.
+
+    NumPy copies contiguous bytes by memcpy and releases the GIL.
+    """
     ready = threading.Barrier(threads)
     times: list[float] = []
 

@@ -1,6 +1,7 @@
-"""The other end of a pipe: runs in a library's environment, makes the inputs, times what it is told to.
+"""The process of a participant: runs in the library's environment, makes the inputs and measures on request.
 
-One JSON request per line on stdin, one JSON answer per line on stdout. What a library prints goes to stderr.
+It reads one JSON request per line from stdin and writes one JSON answer per line to stdout. Output of the library goes
+to stderr.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from . import timing, workloads
+from . import timing
+from .workload import digest
+from .workloads import BY_NAME
 
 Json = dict[str, Any]
 
 
 class Server:
-    """The workload that is loaded, and the answers to requests."""
+    """Holds the loaded workload and answers requests: every method but the constructor is one."""
 
     def __init__(self, peer: str, threads: int) -> None:
         self._peer = importlib.import_module(f"{__package__}.peers.{peer}")
@@ -33,15 +36,15 @@ class Server:
         return timing.copy_bandwidth(self._threads)
 
     def load(self, workload: str, divisor: int) -> Json:
-        """Prepares and warms up all ways to do a workload; an error for each that cannot."""
-        self._loaded = []  # gives the memory back first
-        self._workload = workloads.BY_NAME[workload]
+        """Prepares and warms up all ways to do a workload. Reports an error for each way that fails."""
+        self._loaded = []  # frees the memory first
+        self._workload = BY_NAME[workload]
         answer: Json = {"ways": [], "digest": None, "traffic": None}
         ways = self._peer.WAYS.get(self._workload.task, ())
         if not ways:
             return answer
         inputs = self._inputs = self._workload.inputs(divisor)
-        answer["digest"] = workloads.digest(inputs)
+        answer["digest"] = digest(inputs)
         if self._workload.traffic is not None:
             answer["traffic"] = self._workload.traffic(inputs)
         for number, way in enumerate(ways):
@@ -67,7 +70,7 @@ class Server:
         }
 
     def save(self, way: int, file: str) -> Json:
-        """The outputs of one call of a fresh copy, as raw bytes: .npz has no bfloat16."""
+        """Writes the outputs of one freshly prepared call to a file, as raw bytes because .npz has no bfloat16."""
         chosen = self._loaded[way][0]
         call = chosen.prepare(self._inputs)
         if self._workload.threads == 0:
@@ -80,8 +83,11 @@ class Server:
         return {"arrays": [[array.dtype.name, list(array.shape)] for array in arrays]}
 
     def _warm_up(self, way: Any, call: Any) -> None:
-        """The first sample compiles, starts threads and fetches pages; the next ones say how many calls make a good
-        sample. Calls after a pause are slow, so that few of them promise too little."""
+        """Finds how many calls make a good sample.
+
+        The first sample compiles, starts threads and touches pages. The first calls after a pause are slow, so that a
+        short sample suggests too few calls; it is repeated until the number no longer doubles.
+        """
         batches = int(self._inputs["batches"]) if self._workload.threads else 1
         number, calls = len(self._loaded), 1
         self._loaded.append((way, call, calls))
@@ -110,7 +116,7 @@ def serve(peer: str, threads: int, requests: IO[str], answers: IO[str]) -> None:
 
 
 def main() -> None:
-    """Before anything of the library is imported: where its output goes and which processors it may use."""
+    """Redirects the library's output and sets its processors before anything of it is imported."""
     threads = int(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,8 +1,8 @@
-"""The libraries that are timed: one module each, loaded in that library's own environment.
+"""The libraries that are measured: one module each, loaded in that library's own environment.
 
 A module has
-  about()            what it is: {"package": "version", ...}
-  use_threads(n)     so many threads for everything that follows
+  about()            versions of its packages: {"package": "version", ...}
+  use_threads(n)     sets the number of threads for all later calls
   WAYS               {task of a workload: the ways this library has for it}
 """
 
@@ -19,10 +19,11 @@ Inputs = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to do a task: `prepare` turns the inputs into the library's own arrays and gives what is timed.
+    """One way to do a task.
 
-    That takes no argument; for workloads with threads it takes the number of a piece, counted over all batches, and
-    waits if that piece owns its batch. `arrays` turns what it returned into the operator's outputs.
+    `prepare` turns the inputs into the library's own arrays and returns the function to measure. That function takes no
+    argument. For workloads with threads it takes the number of a piece, counted over all batches, and waits if that
+    piece owns its batch. `arrays` turns its result into the operator's outputs.
     """
 
     name: str
@@ -31,14 +32,17 @@ class Way:
 
 
 def rows_in_use(inputs: Inputs, dense: np.ndarray) -> list[np.ndarray]:
-    """The outputs of a sparse gradient, for libraries that made a dense one."""
+    """The outputs of a sparse gradient, from the dense gradient that some libraries make."""
     used = np.unique(inputs["indices"])
     return [dense[used], used]
 
 
 def bringer(inputs: Inputs, unbatch_grad: Callable[..., Any], own: Callable[[Any], Any]) -> Callable[[int], Any]:
-    """Gives what calls `unbatch_grad` with the piece of a number, counted over all batches. `own` makes an array the
-    library's own. The last piece of a batch owns it and brings along the key, first row and end of each piece."""
+    """A function that calls `unbatch_grad` with one piece, by its number over all batches.
+
+    `own` converts an array to the library's own. The last piece of a batch is its owner and brings the index: id, first
+    row and end of each piece.
+    """
     pieces, batches, rows = int(inputs["pieces"]), int(inputs["batches"]), len(inputs["grad"])
     first = np.arange(pieces) * rows
     indices = [

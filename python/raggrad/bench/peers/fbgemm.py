@@ -1,4 +1,4 @@
-"""FBGEMM's table-batched embeddings on the CPU: a backward that also updates the table (SGD) and keeps no gradient."""
+"""FBGEMM's table-batched embeddings on the CPU. Its backward updates the table by SGD and keeps no gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     SplitTableBatchedEmbeddingBagsCodegen,
 )
 
-from ..workloads import FUSED_SGD
+from ..workload import FUSED_SGD
 from . import Inputs, Way, rows_in_use
 from .torch import offsets, tensor, use_threads
 
@@ -27,7 +27,7 @@ def about() -> dict[str, str]:
 
 
 def _backward(inputs: Inputs) -> Callable[[], Any]:
-    """The table starts as zeros and the learning rate is 1: after one call the table is the gradient, negated."""
+    """The table starts as zeros and the learning rate is 1, so that after one call it is the negated gradient."""
     grad = tensor(inputs["grad"])
     if grad.dtype != torch.float32:
         raise NotImplementedError("float32 only")

@@ -1,4 +1,4 @@
-"""JAX: what its users would write, compiled once. int64 operands stay int64."""
+"""JAX: the code that its users would write, compiled once. int64 operands stay int64."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def about() -> dict[str, str]:
 
 
 def use_threads(count: int) -> None:
-    """XLA takes as many threads as the process may use processors; the worker sees to that."""
+    """Does nothing: XLA uses as many threads as the process has processors, which the worker limits."""
 
 
 def _compiled(function: Callable[..., Any], *operands: Any) -> Callable[[], Any]:
@@ -31,7 +31,7 @@ def _compiled(function: Callable[..., Any], *operands: Any) -> Callable[[], Any]
 
 
 def _scatter_add(inputs: Inputs) -> Callable[[], Any]:
-    """The gradient has all rows of the table."""
+    """A dense gradient with all rows of the table."""
     rows = int(inputs["dense_output_dim0"])
 
     def dense(grad: jax.Array, indices: jax.Array, segment_ids: jax.Array) -> jax.Array:
@@ -51,7 +51,7 @@ def _gather_and_mask(inputs: Inputs) -> Callable[[], Any]:
 
 
 def _window_mask(inputs: Inputs) -> Callable[[], Any]:
-    """A prefix sum says which gradient belongs to an entry inside."""
+    """A prefix sum finds the gradient of each entry inside."""
 
     def window(grad: jax.Array, indices: jax.Array, start: jax.Array, end: jax.Array) -> jax.Array:
         inside = ((indices >= start) & (indices < end)).all(1)
@@ -71,7 +71,7 @@ def _dense_arrays(result: tuple[Inputs, jax.Array]) -> list[np.ndarray]:
 
 _way = partial(Way, arrays=_arrays)
 
-# Joining 16,384 arrays takes JAX minutes to compile, so nobody does it: no ragged gradients here.
+# No ragged gradients: joining 16,384 arrays takes JAX minutes to compile, so nobody does it.
 WAYS = {
     "SparseSegmentMeanGradV2": [Way("dense scatter-add", _scatter_add, _dense_arrays)],
     "SparseFillEmptyRowsGrad": [_way("gather + mask", _gather_and_mask)],

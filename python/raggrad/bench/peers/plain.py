@@ -1,4 +1,4 @@
-"""raggrad without its shortcuts: planning in every call, gradient and update in two steps."""
+"""raggrad without its shortcuts: it plans in every call, and gradient and update are two steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import raggrad
 
-from ..workloads import FUSED_SGD, WITH_PLAN
+from ..workload import FUSED_SGD, WITH_PLAN
 from . import Inputs, Way
 from .raggrad import about, arrays, operator, step_operands, use_threads
 

@@ -1,4 +1,4 @@
-"""raggrad itself, from Python."""
+"""raggrad itself, called from Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 import raggrad
 
-from ..workloads import FUSED_SGD, ONE_PIECE, WITH_PLAN
+from ..workload import FUSED_SGD, ONE_PIECE, WITH_PLAN
 from . import Inputs, Way, bringer
 
 
@@ -53,7 +53,7 @@ def _fused_sgd(inputs: Inputs) -> Callable[[], Any]:
 
 
 def step_operands(inputs: Inputs) -> tuple[Any, ...]:
-    """Gradient, ids, a table of zeros, and an optimizer after whose first step it is the gradient, negated."""
+    """Gradient, ids, a table of zeros, and an optimizer whose first step makes the table the negated gradient."""
     grad = inputs["grad"]
     table = np.zeros((int(inputs["dense_output_dim0"]), grad.shape[1]), grad.dtype)
     return grad, inputs["indices"], inputs["segment_ids"], table, raggrad.optimizers.SGD(learning_rate=1.0)
@@ -82,7 +82,7 @@ def arrays(result: Any) -> list[np.ndarray]:
 
 _OPERATORS = ("SparseSegmentMeanGradV2", "SparseFillEmptyRowsGrad", "SparseSliceGrad")
 
-# What an older raggrad lacks is noticed when it is prepared.
+# A function that an older raggrad lacks fails in `prepare`, and the way is reported as missing.
 WAYS = {
     **{name: [Way(f"raw_ops.{name}", operator(name), arrays)] for name in _OPERATORS},
     "RaggedTensorToVariantGradient": [Way("raw_ops.RaggedTensorToVariantGradient", _ragged, arrays)],

@@ -13,7 +13,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import numpy as np
 import tensorflow as tf
 
-from ..workloads import ONE_PIECE
+from ..workload import ONE_PIECE
 from . import Inputs, Way, bringer
 
 
@@ -53,7 +53,7 @@ def _ragged(inputs: Inputs) -> Callable[[], Any]:
 
 
 def _missing() -> tf.Tensor:
-    """A variant without a value: what a gradient leaves where it writes nothing."""
+    """A variant without a value, as a gradient leaves it where it writes nothing."""
     one = tf.raw_ops.RaggedTensorToVariant(rt_nested_splits=[], rt_dense_values=tf.zeros([1]), batched_input=False)
     return tf.raw_ops.StridedSliceGrad(shape=[1], begin=[0], end=[0], strides=[1], dy=tf.stack([one])[:0])[0]
 

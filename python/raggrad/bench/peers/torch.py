@@ -1,4 +1,4 @@
-"""PyTorch has none of these operators; these are the ways its users write them."""
+"""PyTorch: the ways in which its users write these operators, which it lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def array(result: torch.Tensor) -> np.ndarray:
 
 
 def offsets(inputs: Inputs) -> torch.Tensor:
-    """Where each segment begins, and the end: what torch takes instead of segment ids."""
+    """The begin of each segment, and the end of the last: torch takes these instead of segment ids."""
     numbers = np.arange(len(inputs["grad"]) + 1)
     return torch.from_numpy(np.searchsorted(inputs["segment_ids"], numbers).astype(inputs["indices"].dtype))
 
@@ -70,7 +70,7 @@ def _coalesce(inputs: Inputs) -> Callable[[], Any]:
 
 
 def _dense_backward(inputs: Inputs) -> Callable[[], Any]:
-    """The backward of embedding_bag. Its gradient has all rows of the table."""
+    """The backward of embedding_bag: a dense gradient with all rows of the table."""
     grad, indices = tensor(inputs["grad"]), tensor(inputs["indices"])
     table = torch.zeros(int(inputs["dense_output_dim0"]), grad.shape[1], dtype=grad.dtype, requires_grad=True)
     pooled = torch.nn.functional.embedding_bag(
