@@ -1,7 +1,8 @@
-"""What the tests of the door share: the operators, their dtypes, and a plain NumPy form of each."""
+"""Shared by the tests: names of operators and dtypes, plain NumPy forms of operators, fixtures."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import raggrad
+from raggrad.batching import Runtime
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +31,7 @@ SEGMENT_GRADS = [f"SparseSegment{c}Grad{v}" for c in ("Sum", "Mean", "SqrtN") fo
 SEGMENT_FORWARDS = [f"SparseSegment{c}{n}" for c in ("Sum", "Mean", "SqrtN") for n in ("", "WithNumSegments")]
 FILLS = ["SparseFillEmptyRows", "RaggedFillEmptyRows"]
 FILL_GRADS = ["SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad"]
-BATCHING = ["Batch", "Unbatch", "UnbatchGrad"]  # those that wait: test_batching*.py
+BATCHING = ["Batch", "Unbatch", "UnbatchGrad"]  # they wait; test_batching*.py has their tests
 VARIANTS = ["RaggedTensorToVariant", "RaggedTensorFromVariant", "RaggedTensorToVariantGradient"]
 OPERATORS = [
     *SEGMENT_FORWARDS, *SEGMENT_GRADS, *FILLS, *FILL_GRADS, "SparseSlice", "SparseSliceGrad", *VARIANTS,
@@ -42,7 +46,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def values_of(name: str, count: int) -> np.ndarray:
-    """Small numbers that every dtype has, or strings of several lengths, one with a zero at its end."""
+    """Small numbers that every dtype has, or strings of several lengths that end in a zero byte."""
     if name == "string":
         strings = np.empty(count, object)
         strings[:] = [b"x" * i + b"\0" for i in range(count)]
@@ -73,6 +77,41 @@ def same_bits(a: Any, b: Any) -> bool:
     return a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
 
 
+def address(array: Any) -> int:
+    return np.asarray(array).ctypes.data
+
+
+@pytest.fixture
+def pa() -> Any:
+    return pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def ak() -> Any:
+    return pytest.importorskip("awkward")
+
+
+@pytest.fixture
+def sparse() -> Any:
+    return pytest.importorskip("scipy.sparse")
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def tf() -> Any:
+    return pytest.importorskip("tensorflow")
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    with Runtime() as runtime:
+        yield runtime
+
+
 @pytest.fixture
 def restore_threads() -> Iterator[None]:
     before = raggrad.get_num_threads()
@@ -88,7 +127,7 @@ def restore_memory_limit() -> Iterator[None]:
 
 @contextmanager
 def no_switching() -> Iterator[None]:
-    """Inside, a thread runs only if another one lets it: the interpreter does not switch by itself."""
+    """Inside, the interpreter does not switch threads by itself: a thread runs only when another releases the GIL."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000.0)
     try:
@@ -98,7 +137,7 @@ def no_switching() -> Iterator[None]:
 
 
 def lets_others_run(call: Callable[[], Any], times: int) -> bool:
-    """Whether the main thread gets to run during one of so many calls that another thread makes."""
+    """Whether the main thread runs during one of so many calls of another thread."""
     seen_by_main = threading.Event()
     overlapped = []
 

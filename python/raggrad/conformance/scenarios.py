@@ -1,4 +1,4 @@
-"""Plays recorded scenarios of the batching operators: calls that several threads made of TensorFlow's.
+"""Plays scenarios of the batching operators: calls of several threads, recorded from TensorFlow.
 
     {"name", "note", "tags": [...], "steps": [STEP], "results": {call: OUTCOME}}
 
@@ -8,13 +8,14 @@
     OUTCOME  {"output": TENSOR}, {"outputs": {name: TENSOR or [TENSOR]}}, {"error": {"code_int", "message"}} or
              {"pending": true}
 
-Scripts that TensorFlow does not survive have "want" instead, {call: words}. Not played are those without steps, which
-describe procedures, and those with shapes that NumPy lacks, a huge dimension beside one of 0.
+Scenarios that TensorFlow does not survive have "want", {call: words}, instead of "results". Two kinds are not played:
+those without steps, which describe a procedure, and those with shapes that NumPy lacks, a huge dimension beside a 0.
 
-Every call is made by a thread of its own; the next one begins when all threads have returned or sleep. Where TensorFlow
-goes wrong, raggrad does not follow: a failed call leaves no trace, and a piece belongs to one batch only. So once it
-may differ (after an error, or where it refuses a key for one of these reasons), what follows need not be as recorded,
-but must be what happens if the failed calls are never made.
+Every call is made by a thread of its own. The next call begins when all threads have returned or sleep.
+
+raggrad does not repeat TensorFlow's mistakes: a failed call leaves no trace, and a piece belongs to one batch only. So
+after an error, or a refusal for one of these reasons, results may differ from the recorded ones. They must then be
+those of the same scenario without the failed calls.
 """
 
 from __future__ import annotations
@@ -22,21 +23,19 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from . import _core, errors
-from .batching import Runtime
+from .. import _core, errors
+from ..batching import Runtime
+from .tensors import compare_outputs, decode, encode
 
-# Texts of refusals where TensorFlow accepts what it cannot serve.
+# Texts of refusals where TensorFlow accepts a call that it cannot serve.
 _CORRECTIONS = ("Missing tensor wanted by more than one batch.", "is listed more than once")
 
 _METHODS = {"UnbatchGrad": Runtime.unbatch_grad, "Unbatch": Runtime.unbatch, "Batch": Runtime.batch}
 _PENDING: dict[str, Any] = {"pending": True}
-
-Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def is_scenario(case: Any) -> bool:
@@ -55,8 +54,7 @@ def is_playable(case: dict[str, Any]) -> bool:
 class _Player:
     """The calls of one scenario, in a runtime of their own."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._decode, self._encode = codec
+    def __init__(self) -> None:
         self._runtime = Runtime()
         self._threads: dict[int, threading.Thread] = {}
         self._ended: dict[int, Any] = {}
@@ -70,7 +68,7 @@ class _Player:
             self.await_calls([step["target"], *step.get("also_returned", [])])
         else:
             number = step["id_of_call"]
-            inputs = {name: self._decode(value) for name, value in step["inputs"].items()}
+            inputs = {name: decode(value) for name, value in step["inputs"].items()}
             arguments = {**inputs, **step["attrs"]}
             thread = threading.Thread(target=self._call, args=(number, step["call"], arguments), daemon=True)
             self._threads[number] = thread
@@ -88,7 +86,7 @@ class _Player:
         self.await_calls(list(self._threads))
 
     def outcome(self, number: int) -> dict[str, Any]:
-        """What became of a call, as it is recorded. Ids that Batch drew stand for the calls that got them."""
+        """The OUTCOME of a call. Ids that Batch drew are replaced by the numbers of the calls that got them."""
         if number not in self._ended:
             return _PENDING
         ended = self._ended[number]
@@ -97,17 +95,17 @@ class _Player:
         if isinstance(ended, Exception):
             raise ended
         if not hasattr(ended, "_fields"):
-            return {"output": self._encode(ended)}
+            return {"output": encode(ended)}
         return {
             "outputs": {
-                "batched_tensors": [self._encode(tensor) for tensor in ended.batched_tensors],
-                "batch_index": self._encode(self._symbolic(ended.batch_index)),
-                "id": self._encode(self._symbolic(ended.id)),
+                "batched_tensors": [encode(tensor) for tensor in ended.batched_tensors],
+                "batch_index": encode(self._symbolic(ended.batch_index)),
+                "id": encode(self._symbolic(ended.id)),
             }
         }
 
     def held(self) -> list[tuple[int, int]]:
-        """What all resources hold: pieces and waiting calls."""
+        """How many pieces and waiting calls each resource holds."""
         held = []
         for kind, container, name in sorted(self._resources):
             try:
@@ -132,7 +130,7 @@ class _Player:
             self._ended[number] = error
 
     def _settle(self) -> None:
-        """Returns when every call is over or waits. Only a call that is neither can change that, or the clock."""
+        """Returns when every call is over or waits. From then on only a deadline can end one."""
         while True:
             asleep = set(_core.sleeping_threads())
             if all(t.ident in asleep for t in self._threads.values() if t.is_alive()):
@@ -147,23 +145,16 @@ class _Player:
         return array
 
 
-def play(case: dict[str, Any], codec: Codec, compare: Callable[[Any, Any], str | None]) -> str | None:
-    """None if everything is as recorded, or as wanted; otherwise what differs.
-
-    `codec` reads and writes tensors; `compare(want, got)` tells how two dictionaries of them differ.
-    """
-    player = _Player(codec)
+def play(case: dict[str, Any]) -> str | None:
+    """How the scenario differs from what was recorded or is wanted. None if it does not."""
+    player = _Player()
     try:
-        if "want" in case:
-            return _play_script(case, player)
-        return _play_recorded(case, player, codec, compare)
+        return _play_wanted(case, player) if "want" in case else _play_recorded(case, player)
     finally:
         player.close()
 
 
-def _difference(
-    want: dict[str, Any], got: dict[str, Any], compare: Callable[[Any, Any], str | None]
-) -> str | None:
+def _difference(want: dict[str, Any], got: dict[str, Any]) -> str | None:
     if want.get("pending") or got.get("pending"):
         return None if want == got else f"expected {_words(want)}, got {_words(got)}"
     if "error" in want or "error" in got:
@@ -172,8 +163,8 @@ def _difference(
         same = want["error"]["code"] == got["error"]["code"] and want["error"]["message"] in got["error"]["message"]
         return None if same else f"expected {_words(want)}, got {_words(got)}"
     if "output" in want:
-        return compare({"output": want["output"]}, {"output": got["output"]})
-    return compare(_flat(want["outputs"]), _flat(got["outputs"]))
+        return compare_outputs({"output": want["output"]}, {"output": got["output"]})
+    return compare_outputs(_flat(want["outputs"]), _flat(got["outputs"]))
 
 
 def _words(outcome: dict[str, Any]) -> str:
@@ -187,9 +178,7 @@ def _flat(outputs: dict[str, Any]) -> dict[str, Any]:
     return {**tensors, "batch_index": outputs["batch_index"], "id": outputs["id"]}
 
 
-def _play_recorded(
-    case: dict[str, Any], player: _Player, codec: Codec, compare: Callable[[Any, Any], str | None]
-) -> str | None:
+def _play_recorded(case: dict[str, Any], player: _Player) -> str | None:
     steps, results = case["steps"], {int(call): outcome for call, outcome in case["results"].items()}
     player.know(steps)
     over: set[int] = set()
@@ -198,18 +187,18 @@ def _play_recorded(
         player.play(step)
         number = step.get("id_of_call", step.get("target"))
         if step.get("expect") == "error" and "timeout" in case.get("tags", ()):
-            player.await_calls([number])  # a deadline that is over at once
+            player.await_calls([number])  # the deadline is over at once
         if step.get("expect") in ("returns_now", "error") or step["call"] == "Await":
             over |= {number, *step.get("also_returned", [])}
         over |= set(step.get("completes", []))
         may_differ |= _is_correction(player.outcome(number))
         for call in player.ended_at.keys() | over:
             want = results[call] if call in over else _PENDING
-            if difference := _difference(want, player.outcome(call), compare):
-                return _play_without_failures(case, codec, compare) if may_differ else f"call {call}: {difference}"
+            if difference := _difference(want, player.outcome(call)):
+                return _play_without_failures(case) if may_differ else f"call {call}: {difference}"
         may_differ |= "error" in player.outcome(number)
     for call, want in results.items():
-        if difference := _difference(want, player.outcome(call), compare):
+        if difference := _difference(want, player.outcome(call)):
             return f"call {call}: {difference}"
     return None
 
@@ -218,11 +207,9 @@ def _is_correction(outcome: dict[str, Any]) -> bool:
     return any(text in outcome.get("error", {}).get("message", "") for text in _CORRECTIONS)
 
 
-def _play_without_failures(
-    case: dict[str, Any], codec: Codec, compare: Callable[[Any, Any], str | None]
-) -> str | None:
-    """Plays the steps twice, the second time without the calls that failed and took nothing along."""
-    all_steps, some_steps = _Player(codec), _Player(codec)
+def _play_without_failures(case: dict[str, Any]) -> str | None:
+    """Plays the steps twice, the second time without calls that failed and changed nothing, and compares the two."""
+    all_steps, some_steps = _Player(), _Player()
     for player in (all_steps, some_steps):
         player.know(case["steps"])
     try:
@@ -236,7 +223,7 @@ def _play_without_failures(
             for call in some_steps.ended_at.keys() | all_steps.ended_at.keys():
                 if "error" in all_steps.outcome(call) and call not in some_steps.ended_at:
                     continue
-                if difference := _difference(some_steps.outcome(call), all_steps.outcome(call), compare):
+                if difference := _difference(some_steps.outcome(call), all_steps.outcome(call)):
                     return f"call {call}, compared with the scenario without failed calls: {difference}"
         return None
     finally:
@@ -244,7 +231,7 @@ def _play_without_failures(
         some_steps.close()
 
 
-def _play_script(case: dict[str, Any], player: _Player) -> str | None:
+def _play_wanted(case: dict[str, Any], player: _Player) -> str | None:
     for step in case["steps"]:
         player.play(step)
     for call, words in case["want"].items():
