@@ -1,6 +1,6 @@
 """Operators on irregular data (sparse, ragged, batched) and their gradients.
 
-With TensorFlow's exact results and without TensorFlow.
+They give TensorFlow's exact results and do not need TensorFlow.
 
 >>> import numpy as np, raggrad
 >>> grad = np.float32([[2.0, 4.0], [1.0, 1.0]])

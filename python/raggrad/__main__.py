@@ -11,7 +11,7 @@ from .bench import cli as bench
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports a wrong argument in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
@@ -20,12 +20,12 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m raggrad",
-        description="Operators on irregular data (sparse, ragged, batched) and their gradients, with TensorFlow's "
-        "exact results and without TensorFlow.",
+        description="Operators on irregular data (sparse, ragged, batched) and their gradients. They give TensorFlow's "
+        "exact results and do not need TensorFlow.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("doctor", help="say what this installation is and what it found")
+    commands.add_parser("doctor", help="report version, instruction set, threads and the frameworks found")
     run = commands.add_parser(
         "conformance",
         help="run golden files and compare bits",
@@ -33,8 +33,8 @@ def _parser() -> argparse.ArgumentParser:
         "bit. Exit status: 0 all passed, 1 some failed, 2 a file is missing or broken.",
     )
     run.add_argument("paths", nargs="+", metavar="DIR", help="a directory, searched for .jsonl files, or a file")
-    run.add_argument("--skip-unknown", action="store_true", help="leave out cases of operators that raggrad lacks")
-    bench.add_arguments(commands.add_parser("bench", help="time it, and other libraries beside it"))
+    run.add_argument("--skip-unknown", action="store_true", help="skip cases of operators that raggrad lacks")
+    bench.add_arguments(commands.add_parser("bench", help="measure raggrad, and other libraries beside it"))
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Python numbers, bytes and lists as arrays. Called by the C++ side for arguments that are not arrays yet."""
+"""Python numbers, bytes and lists as arrays. The bindings call it for arguments that are not arrays yet."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import numpy as np
 
 from .errors import InvalidArgumentError
 
-# What a literal's own kind may become: integers are numbers of any kind, floats are not integers, and so on.
+# The kinds of literals that each kind of dtype accepts: floats accept integers, integers do not accept floats.
 _ACCEPTED_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "c": "iufc"}
 
-# What a literal becomes if the argument does not say.
+# The dtypes of literals whose argument does not ask for one; that of integers is an argument of `array`.
 _DEFAULT_DTYPES = {"b": "bool", "f": "float32", "c": "complex128"}
 
 
 def array(value: Any, dtype: str, integers: str, what: str) -> np.ndarray:
-    """The array that `value` stands for.
+    """Makes an array of a literal. Strings become an array of objects.
 
-    `dtype` is a TensorFlow name, or "" for TensorFlow's defaults, and then `integers` is what integers become; int64
-    if that is int32 and one does not fit. `what` names the argument in errors. Strings come back as objects.
+    Args:
+      dtype: a TensorFlow name; "" stands for TensorFlow's defaults.
+      integers: the default dtype of integers. If it is int32 and a number does not fit, they become int64.
+      what: names the argument in errors.
     """
     try:
         natural = np.asarray(value)
         if dtype == "string" or (natural.dtype.kind in "SU" and not dtype):
-            return np.asarray(value, dtype=object)  # NumPy's own strings would lose zeros at the end
+            return np.asarray(value, dtype=object)  # NumPy's own strings drop zero bytes at their end
     except ValueError as error:
-        raise InvalidArgumentError(f"{what}: the list is no rectangular array: {error}") from None
+        raise InvalidArgumentError(f"{what}: the list is not a rectangular array: {error}") from None
     kind = natural.dtype.kind
     if kind == "O":
-        found = _odd_one(value) or "an integer of more than 64 bits"
+        found = _foreign_leaf(value) or "an integer of more than 64 bits"
         raise InvalidArgumentError(f"{what}: expected {dtype or 'numbers or bytes'}, got {found}")
     target = _numpy_dtype(dtype or (integers if kind in "iu" else _DEFAULT_DTYPES[kind]))
     if natural.size == 0:
@@ -57,15 +59,15 @@ def _numpy_dtype(name: str) -> np.dtype:
 
 
 def _kind(dtype: np.dtype) -> str:
-    """The kind of a dtype; ml_dtypes does not tell its own."""
+    """NumPy's letter for the kind of a dtype. Types of ml_dtypes do not state theirs; it follows from their names."""
     if dtype.kind in _ACCEPTED_KINDS:
         return dtype.kind
     return "i" if "int" in dtype.name else "f"
 
 
-def _odd_one(value: Any) -> str:
-    """The type of the first leaf that is neither number nor bytes."""
+def _foreign_leaf(value: Any) -> str:
+    """The type of the first leaf that is neither number nor bytes; empty if there is none."""
     if isinstance(value, (list, tuple)):
-        found = (_odd_one(item) for item in value)
+        found = (_foreign_leaf(item) for item in value)
         return next((name for name in found if name), "")
     return "" if isinstance(value, (int, float, complex, bytes, str, np.generic)) else type(value).__name__

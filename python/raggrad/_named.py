@@ -1,4 +1,4 @@
-"""Errors that name what the user called, whatever operator did the work."""
+"""Errors that begin with the function the user called, not with the operator inside it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .errors import OpError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# "SparseSegmentSumGradV2: ", "IndexedSlices.coalesce: ", but not "RAGGRAD_ISA: " nor a sentence.
+# Matches "SparseSegmentSumGradV2: " and "IndexedSlices.coalesce: ", but neither "RAGGRAD_ISA: " nor a sentence.
 _OPERATOR = re.compile(r"^[A-Za-z]\w*[a-z]\w*(\.\w+)?( with a plan)?: ")
 
 
 def named(**arguments: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Errors of operators inside the function begin with its name.
+    """Decorates a function so that errors of operators inside it begin with its name.
 
-    `arguments` are the operators' names of arguments, and what the function calls them.
+    `arguments` maps the operators' argument names to those of the function.
     """
     others = re.compile(rf"\b({'|'.join(arguments)})\b") if arguments else None
 

@@ -13,7 +13,7 @@ def _cancellation(parent: _core.Cancellation | None = None) -> None: ...
 
 
 class _Signature:
-    """Found when somebody asks: to import inspect takes as long as a tenth of raggrad."""
+    """Made when first read: importing inspect takes a tenth of the time that importing raggrad takes."""
 
     def __init__(self, like: Any) -> None:
         self._like = like

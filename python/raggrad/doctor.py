@@ -1,4 +1,4 @@
-"""What this installation is and what it found."""
+"""The command `doctor`: this installation's version, instruction set, threads, and the frameworks it found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy")
 
 
 def report() -> tuple[list[str], bool]:
-    """The lines to print, and whether calls can work."""
+    """The lines to print, and whether operators can be called."""
     healthy = True
     try:
         chosen = _core.instruction_set()

@@ -1,4 +1,4 @@
-"""What operators raise. Every class is an OpError and also the Python exception nearest to it.
+"""Exceptions that operators raise. Each is an OpError and also a subclass of the nearest Python exception.
 
 >>> import raggrad
 >>> try:
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 
 class OpError(Exception):
-    """An operator refused or failed. `code` is the canonical name of the reason, `message` the text."""
+    """A call was refused or failed. `code` is the canonical name of the reason, `message` the text."""
 
     code: ClassVar[str] = "UNKNOWN"
 
@@ -63,5 +63,5 @@ _CLASSES = {cls.code: cls for cls in OpError.__subclasses__()}
 
 
 def class_for(code: str) -> type[OpError]:
-    """The class of a canonical code."""
+    """The exception class for a canonical code."""
     return _CLASSES[code]

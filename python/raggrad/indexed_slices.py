@@ -1,4 +1,4 @@
-"""IndexedSlices: a gradient that has only some rows of a table."""
+"""IndexedSlices: some rows of a table, for gradients that touch only these."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MAX_ROWS = 2**32
 class IndexedSlices:
     """Rows `values[i]` of a dense array, at `indices[i]`; everything else is zero.
 
-    Row numbers may repeat and come in any order: rows with the same number are added, in the order they have here
-    (float32 sums for half and bfloat16, rounded once). All results are the same for any number of threads.
+    Row numbers may repeat and come in any order. Rows with the same number are added in the order they have here;
+    half and bfloat16 are summed in float32 and rounded once. Results do not depend on the number of threads.
 
     Args:
       values: [n, ...], half, bfloat16, float32 or float64.
       indices: [n], integers in [0, dense_shape[0]).
-      dense_shape: of the dense array: the number of rows, at most 2^32, then the shape of a row.
+      dense_shape: the shape of the dense array. Its first dimension, the number of rows, is at most 2^32.
 
     Lists become NumPy arrays; arrays are kept as they are.
 
@@ -43,7 +43,7 @@ class IndexedSlices:
     """
 
     __slots__ = ("dense_shape", "indices", "values")
-    __array_ufunc__ = None  # np.float32(2) * slices is for __rmul__
+    __array_ufunc__ = None  # makes NumPy leave np.float32(2) * slices to __rmul__
 
     values: Any
     indices: Any
@@ -57,7 +57,7 @@ class IndexedSlices:
             self.dense_shape = tuple(operator.index(d) for d in dense_shape)
         except TypeError:
             raise InvalidArgumentError(
-                f"{op}: dense_shape is no shape [dense_shape: expected whole numbers, got {dense_shape!r}]"
+                f"{op}: dense_shape is not a shape [dense_shape: expected whole numbers, got {dense_shape!r}]"
             ) from None
         shape, ids = tuple(self.values.shape), tuple(self.indices.shape)
         if len(ids) != 1 or shape[:1] != ids:
@@ -78,12 +78,12 @@ class IndexedSlices:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the dense array."""
+        """The shape of the dense array."""
         return self.dense_shape
 
     @property
     def dtype(self) -> Any:
-        """That of the values."""
+        """The dtype of the values."""
         return self.values.dtype
 
     @named()
@@ -99,17 +99,17 @@ class IndexedSlices:
 
     @named(grad="values")
     def apply_(self, table: Any, optimizer: optimizers.Optimizer) -> None:
-        """One optimizer step on the rows of `table` that the slices name; the table changes in place.
+        """Makes an optimizer step on the rows of `table` that the slices name, in place.
 
-        The table has dense_shape. It may be half, bfloat16 or float32 for slices of any of these. torch is told of the
-        change: a graph that read the table before refuses to run backwards.
+        The table has dense_shape. half, bfloat16 and float32 can be mixed between table and slices. torch is told of
+        the change: a graph that read the table before refuses to run backwards.
         """
         update = optimizers.begin("IndexedSlices.apply_", optimizer)
         _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table)
         optimizers.end(optimizer)
 
     def __add__(self, other: Any) -> IndexedSlices:
-        """The slices of both, these first; a copy. Rows with the same number are added when they are asked for."""
+        """Joins the slices of both, these first, in a copy. coalesce() and the others add rows with the same number."""
         if not isinstance(other, IndexedSlices):
             return NotImplemented
         op = "IndexedSlices.__add__"
@@ -124,7 +124,7 @@ class IndexedSlices:
         return self._with(np.concatenate([mine, others]), np.concatenate(indices))
 
     def __mul__(self, factor: Any) -> IndexedSlices:
-        """All values times a number, rounded to their type; a copy."""
+        """Multiplies all values by a number, rounded to their type, in a copy."""
         try:
             number = float(factor) if hasattr(factor, "__float__") else None
         except TypeError:  # an array
@@ -137,13 +137,13 @@ class IndexedSlices:
     __rmul__ = __mul__
 
     def _with(self, values: np.ndarray, indices: Any) -> IndexedSlices:
-        """Of the kind that this one's values have."""
+        """Slices of the same dense array, whose arrays have the kind (NumPy, torch, ...) of this one's values."""
         if isinstance(indices, np.ndarray):
             indices = _core.in_kind_of(indices, self.values)
         return IndexedSlices(_core.in_kind_of(values, self.values), indices, self.dense_shape)
 
     def to_torch(self) -> Any:
-        """A torch.sparse_coo_tensor of one sparse dimension, as torch's optimizers take it; values are shared."""
+        """A torch.sparse_coo_tensor with one sparse dimension, as torch's optimizers take it. It shares the values."""
         torch = needed("torch", "IndexedSlices.to_torch")
         values, indices = (_in_torch(torch, array) for array in (self.values, self._ids("to_torch")))
         return torch.sparse_coo_tensor(indices.reshape(1, -1).to(torch.int64), values, self.dense_shape)
@@ -173,7 +173,7 @@ class IndexedSlices:
         return sparse.coo_array((values.reshape(-1), (rows, columns)), shape=self.dense_shape)
 
     def _ids(self, name: str) -> Any:
-        """The indices as they are, if their type is one that every framework has."""
+        """The indices as int32 or int64, which every framework has; without a copy if they are."""
         if str(self.indices.dtype).rpartition(".")[2] in ("int32", "int64"):
             return self.indices
         return _core.ids_of(self.indices, f"IndexedSlices.{name}", "indices").numpy()

@@ -1,4 +1,4 @@
-"""Optimizer steps on single rows of a table: for IndexedSlices.apply_ and ops.sparse_segment_*_grad_apply_.
+"""Optimizer steps on single rows of a table, for IndexedSlices.apply_ and ops.sparse_segment_*_grad_apply_.
 
 With w a row of the table and g its gradient, in float32 (float64 for a float64 table):
 
@@ -7,8 +7,9 @@ With w a row of the table and g its gradient, in float32 (float64 for a float64 
     Adam     m += (g - m) * (1 - beta1);  v += (g * g - v) * (1 - beta2)
              w -= m * rate / (sqrt(v) + epsilon),  rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
 
-Only rows that the gradient has are touched: Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
-States are arrays like the table, in float32 (float64 for a float64 table), and change in place; `for_table` makes them.
+Only rows that the gradient has are touched. Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
+The states are arrays of the table's shape, in float32 (float64 for a float64 table), and change in place; `for_table`
+makes them.
 
 >>> import numpy as np
 >>> from raggrad import IndexedSlices, optimizers
@@ -69,7 +70,7 @@ class Adam:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    step: int = 0  # updates so far; every update counts itself, one that fails does not
+    step: int = 0  # how many updates succeeded so far; every update counts itself
 
     @classmethod
     def for_table(
@@ -82,11 +83,11 @@ class Adam:
         return ("adam", self.learning_rate, self.beta1, self.beta2, self.epsilon, self.step, self.m, self.v)
 
 
-Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007  (also at run time, in Python 3.10)
+Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007 (Python 3.10 needs it at run time)
 
 
 def begin(op: str, optimizer: Optimizer) -> tuple[Any, ...]:
-    """What _core takes for one step."""
+    """The tuple that _core takes for one step."""
     if not isinstance(optimizer, (SGD, Adagrad, Adam)):
         raise TypeError(
             f"{op}: optimizer: expected raggrad.optimizers.SGD, Adagrad or Adam, got {type(optimizer).__name__}"
@@ -95,6 +96,6 @@ def begin(op: str, optimizer: Optimizer) -> tuple[Any, ...]:
 
 
 def end(optimizer: Optimizer) -> None:
-    """The step was made."""
+    """Counts the step that was made."""
     if isinstance(optimizer, Adam):
         optimizer.step = operator.index(optimizer.step) + 1

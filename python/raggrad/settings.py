@@ -1,4 +1,4 @@
-"""What TensorFlow's signatures leave no room to say: the order of sums, threads and memory."""
+"""Settings that TensorFlow's signatures have no arguments for: order of sums, threads, memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal
 from . import _core
 from .errors import InvalidArgumentError
 
-# Whether sums may use the fixed tree. Threads and tasks have their own: a new thread starts with the default.
+# True inside accumulation("fast"). Threads and asyncio tasks have their own value; a new thread starts with False.
 fast_accumulation: ContextVar[bool] = ContextVar("raggrad.fast_accumulation", default=False)
 
 
 @contextmanager
 def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
-    """The order in which floating-point sums are taken, for the calls of this thread inside the `with` block.
+    """Sets the order of floating-point sums for the calls of this thread inside the `with` block.
 
     "sequential", the default, is TensorFlow's order and gives its bits. "fast" sums by a fixed tree: other bits, a
     smaller error bound, more parallelism. Both give the same bits on every run and for every number of threads.
@@ -37,36 +37,36 @@ def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
 
 
 def set_num_threads(threads: int) -> None:
-    """How many threads operators use, the calling one included. Calls that are running are not disturbed."""
+    """Sets how many threads operators use, the calling one included. Running calls are not affected."""
     _core.set_num_threads(threads)
 
 
 def get_num_threads() -> int:
-    """How many threads operators use: what was set, or RAGGRAD_NUM_THREADS, or as many as the machine has."""
+    """How many threads operators use: the number set, else RAGGRAD_NUM_THREADS, else one per usable processor."""
     return _core.get_num_threads()
 
 
 def set_memory_limit(bytes: int | None) -> None:
-    """The largest single piece of memory an operator may ask for. None: as much as the machine has.
+    """Limits the largest single piece of memory an operator may ask for. None: as much as the machine has.
 
-    A call that needs a larger one raises ResourceExhaustedError.
+    A call that needs a larger piece raises ResourceExhaustedError.
     """
     _core.set_memory_limit(bytes)
 
 
 def get_memory_limit() -> int | None:
-    """The limit that set_memory_limit has set."""
+    """The limit that set_memory_limit set."""
     return _core.get_memory_limit()
 
 
 def set_memory_pool(bytes: int) -> None:
-    """How much memory of large arrays that were dropped is kept for new ones; 0 gives everything back.
+    """Sets how many bytes of dropped large arrays are kept for new ones; 0 frees all of them. The default is 256 MiB.
 
-    Fresh memory costs page faults, often more time than the operator. 256 MiB unless set.
+    Fresh memory costs page faults, which often take longer than the operator.
     """
     _core.set_memory_pool(bytes)
 
 
 def get_memory_pool() -> int:
-    """How many bytes of dropped arrays are kept at most."""
+    """The most bytes of dropped arrays that are kept."""
     return _core.get_memory_pool()

@@ -1,7 +1,7 @@
 """Types of the arguments that functions of raggrad take, for annotations.
 
-Results are of the kind of their first value input (NumPy in, NumPy out; torch in, torch out), which annotations cannot
-say: they are Any.
+Results have the kind of the first value input: NumPy in, NumPy out; torch in, torch out. Annotations cannot express
+that, so results are Any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SupportsArray(Protocol):
 
 
 class _Named(Protocol):
-    """tf.DType."""
+    """Matches tf.DType."""
 
     @property
     def name(self) -> str: ...
@@ -34,5 +34,5 @@ class _Named(Protocol):
 # An array of any kind, or a literal: a number, bytes, text, a range, or nested lists of them.
 ArrayLike = Union[SupportsDlpack, SupportsArray, complex, bytes, str, range, Sequence[Any]]  # noqa: UP007
 
-# TensorFlow's name of a type, or what NumPy, torch or TensorFlow have for it.
+# TensorFlow's name of a type, or the dtype object of NumPy, torch or TensorFlow.
 DTypeLike = Union[str, np.dtype[Any], type, _Named]  # noqa: UP007

@@ -108,7 +108,7 @@ SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
         (SegmentPlan, ([0], [0], 1, "1"), "num_segments: expected an int, got '1'"),
         (SegmentPlan, ([0], [0], 10**30, 1), "num_rows: expected an int, got 1000"),
         (partial(ops.sparse_segment_sqrtn, plan=5), (TABLE,), r"plan: expected a raggrad\.SegmentPlan, got int"),
-        (partial(ops.sparse_segment_sqrtn, plan=PLAN), ([[1.0], None],), "data: the list is no rectangular array"),
+        (partial(ops.sparse_segment_sqrtn, plan=PLAN), ([[1.0], None],), "data: the list is not a rectangular array"),
         (partial(ops.sparse_segment_sqrtn_grad, plan=PLAN), ("a",), "grad: expected|grad has dtype string"),
         (partial(ops.sparse_segment_sum, plan=PLAN), (TABLE, None, None, "a"), "num_segments: expected 1, got a"),
         (SegmentPlan, ([9], [0], 6, 1), r"Index 9 out of range \[0, 6\)"),

@@ -1,4 +1,4 @@
-"""python -m raggrad: what it prints, and its exit status. Never a traceback."""
+"""python -m raggrad: its output and exit status, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden cases through the door, and the comparison itself."""
+"""Golden cases through raw_ops, and the comparison itself."""
 
 from __future__ import annotations
 

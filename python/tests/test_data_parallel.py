@@ -42,7 +42,7 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 
 class Recording(shared_model.SharedModel):
-    """Remembers the batch, whose rows lie in the order of arrival."""
+    """Remembers the batch. Its rows are in the order in which workers came."""
 
     def _forward(self, rows: np.ndarray) -> network.Activations:
         if len(rows):

@@ -1,4 +1,4 @@
-"""DLPack in and out without copies, from any producer and whatever it produces."""
+"""DLPack in and out without copies, with producers of all kinds, odd ones included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raggrad import Tensor, raw_ops
 
 
 class Producer:
-    """An object with nothing but __dlpack__, around a NumPy array."""
+    """An object that has only __dlpack__, around a NumPy array."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -26,7 +26,7 @@ class Producer:
 
 
 class ArrayApiProducer(Producer):
-    """One that names its array namespace, as the array API standard asks."""
+    """A producer that names its array namespace, as the array API standard asks."""
 
     def __array_namespace__(self) -> object:
         class Namespace:
@@ -99,7 +99,7 @@ class DLTensor(ctypes.Structure):
 
 
 class HandMade:
-    """A producer that says whatever it is told to."""
+    """A producer of any DLTensor."""
 
     def __init__(self, data: np.ndarray, **fields: int) -> None:
         self.data = data

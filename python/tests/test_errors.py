@@ -1,4 +1,4 @@
-"""raggrad.errors, and which errors leave the door."""
+"""raggrad.errors, and which errors operators raise."""
 
 from __future__ import annotations
 

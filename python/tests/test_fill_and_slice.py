@@ -1,4 +1,4 @@
-"""SparseFillEmptyRows, RaggedFillEmptyRows and SparseSlice through the door."""
+"""SparseFillEmptyRows, RaggedFillEmptyRows and SparseSlice of raw_ops."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every pair proves itself: the gradient operator gives what differences of the forward operator give.
+"""Every gradient operator, compared with finite differences of its forward operator.
 
-A pair is a function that draws an instance of the problem: parameters, the forward as a function of
-them, and their gradients as a function of the gradient of the output. To check one more pair, write
-such a function with the decorator @pair.
+A pair is a function that draws an instance of the problem: parameters, the forward as a function of them, and their
+gradients as a function of the gradient of the output. To check one more pair, write such a function with the decorator
+@pair.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from raggrad import IndexedSlices, Ragged, VariantArray, raw_ops
+from raggrad import IndexedSlices, Ragged, VariantArray, ops, raw_ops
 
 STEP = 1e-5
 TOLERANCE = 1e-7
@@ -35,7 +35,7 @@ def pair(draw: Callable[[np.random.Generator], Instance]) -> Callable[[np.random
 
 
 def ragged_rows(rng: np.random.Generator, rows: int) -> np.ndarray:
-    """The rows of entries: many rows are empty, a few have several; sorted or not."""
+    """The rows of entries. Many rows are empty, a few have several entries; they may be sorted."""
     lengths = rng.geometric(0.4, rows) * (rng.random(rows) < 0.6)
     entries = np.repeat(np.arange(rows), lengths)
     return entries if rng.random() < 0.5 else rng.permutation(entries)
@@ -130,8 +130,28 @@ for combiner in ("Sum", "Mean", "SqrtN"):
         PAIRS[f"SparseSegment{combiner}Grad{version}"] = segment_pool(combiner, version)
 
 
+def unsorted_segments(combiner: str) -> Callable[[np.random.Generator], Instance]:
+    """ops.segment_<combiner>: segment ids in any order, some segments without rows."""
+
+    def draw(rng: np.random.Generator) -> Instance:
+        segments, rows = int(rng.integers(1, 8)), int(rng.integers(0, 20))
+        ids = rng.integers(0, segments, rows)
+        forward, backward = getattr(ops, f"segment_{combiner}"), getattr(ops, f"segment_{combiner}_grad")
+        return Instance(
+            {"data": rng.normal(size=(rows, 3))},
+            lambda p: forward(p["data"], ids, segments),
+            lambda grad: {"data": backward(grad, ids)},
+        )
+
+    return draw
+
+
+for combiner in ("sum", "mean", "sqrtn"):
+    PAIRS[f"segment_{combiner}"] = unsorted_segments(combiner)
+
+
 def ragged_splits(rng: np.random.Generator, rows: int, levels: int) -> list[np.ndarray]:
-    """Splits of some empty and some longer rows, outermost first."""
+    """Splits, outermost first, of rows of which some are empty."""
     splits = []
     for _ in range(levels):
         lengths = rng.geometric(0.5, rows) * (rng.random(rows) < 0.7)

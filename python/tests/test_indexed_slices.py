@@ -1,4 +1,4 @@
-"""IndexedSlices as a value: what it accepts, arithmetic, and other libraries' forms of it."""
+"""IndexedSlices as a value: its arguments, arithmetic, and conversions to other libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raggrad.errors import InvalidArgumentError
 
 VALUES = np.float32([[1, 2], [10, 20], [3, 4]])
 INDICES = np.array([4, 0, 4])
-MANY = 3_000_000_000  # rows: more than int32 can name
+MANY = 3_000_000_000  # a row number above the range of int32
 
 
 def test_shape_and_dtype() -> None:
@@ -114,7 +114,7 @@ def test_repr_of_tensors() -> None:
 
 
 def test_more_rows_than_31_bits_can_name() -> None:
-    """Nothing here has the size of the table."""
+    """Works because nothing has the size of the table."""
     indices, segments = np.array([MANY - 1, 7, MANY - 1, 2**32 - 1]), np.array([0, 1, 1, 1])
     grad = np.float32([[1, 2], [10, 20]])
     small = np.unique(indices, return_inverse=True)[1].reshape(-1)

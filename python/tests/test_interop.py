@@ -1,8 +1,7 @@
-"""torch, JAX and TensorFlow arrays: the same kind comes back, and nothing is copied."""
+"""torch, JAX and TensorFlow arrays as operands: results are of the same kind, and nothing is copied."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 import raggrad
 from conftest import FLOATS, NUMBERS, same_bits, values_of
 from raggrad import Ragged, Tensor, raw_ops
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 class Torch:
@@ -142,11 +139,6 @@ def test_variants_and_dtype_objects(framework: Torch) -> None:
     assert framework.numpy(got).tolist() == [False, True, False]
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
 def fill(values: Any) -> Any:
     return raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[1], grad_values=values)
 
@@ -154,7 +146,7 @@ def fill(values: Any) -> Any:
 def test_torch_tensors_in_autograd_are_read_as_detached(torch: Any) -> None:
     leaf = torch.tensor([1.0, 2.0], requires_grad=True)
     for values in (leaf, leaf * 2, torch.nn.Parameter(leaf.detach())):
-        with warnings.catch_warnings():  # test_recorded.py
+        with warnings.catch_warnings():  # test_recorded.py tests the warning
             warnings.simplefilter("ignore")
             got = fill(values)
         assert not got.d_values.requires_grad
@@ -202,11 +194,6 @@ def test_jax_tracers_are_refused() -> None:
     jax = pytest.importorskip("jax")
     with pytest.raises(raggrad.errors.InvalidArgumentError, match="cannot read grad_values"):
         jax.jit(lambda x: fill(x).d_values)(jax.numpy.ones(2))
-
-
-@pytest.fixture
-def tf() -> Any:
-    return pytest.importorskip("tensorflow")
 
 
 def test_tensorflow_strings_and_quantized_types(tf: Any) -> None:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-# main() is a long call. Sends SIGINT to the process while it runs, and prints what came of it, and whether that took
-# clearly less time than an undisturbed call; on a busy machine it takes a few attempts to see that.
+# Sends SIGINT to the process while main(), a long call, runs. Prints how the call ended, and whether it took clearly
+# less time than an undisturbed call; on a busy machine that takes a few attempts.
 SCRIPT = """
 import os, signal, threading, time
 import numpy as np

@@ -1,4 +1,4 @@
-"""The ledger: public reports of faults in other libraries, replayed here. golden_test replays its calls in C++."""
+"""The ledger: replays public reports of faults in other libraries. golden_test replays its calls in C++."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_script(script: Script) -> None:
 
 
 def test_what_is_made_from_the_ledger_is_up_to_date() -> None:
-    """`make ledger` writes both files anew."""
+    """`make ledger` writes both files."""
     assert write.CASES.read_text() == write.cases_text()
     assert write.PAGE.read_text() == write.page_text()
 

@@ -1,4 +1,4 @@
-"""raggrad.ops, IndexedSlices, SegmentPlan and the optimizers: against raw_ops, NumPy and torch."""
+"""raggrad.ops, IndexedSlices, SegmentPlan and the optimizers, compared with raw_ops, NumPy and torch."""
 
 from __future__ import annotations
 

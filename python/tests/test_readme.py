@@ -1,4 +1,4 @@
-"""The Python example of README.md does what its comments say."""
+"""The Python examples of README.md print what their comments say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def python_blocks() -> list[str]:
 
 
 def promised_output(code: str) -> list[str]:
-    """What the comments behind the prints say."""
+    """The comments behind the prints."""
     return re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
 
 

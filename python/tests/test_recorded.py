@@ -1,4 +1,4 @@
-"""Arrays of frameworks that record what is done with them: lost gradients are told, changes are counted."""
+"""Arrays that torch or TensorFlow record: a warning where gradients get lost, and torch's count of changes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,13 @@ IDS = [[1, 2], [3]]
 WEIGHTS = np.float32([1, 2, 3])
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def tf() -> Any:
-    return pytest.importorskip("tensorflow")
-
-
 @pytest.fixture(autouse=True)
 def warn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_recorded, "_warned", set())
 
 
 def forwards(table: Any) -> list[tuple[Any, str]]:
-    """Calls whose results a framework would want to run backwards, and what they are warned with."""
+    """Calls that lose gradients, and how their warning begins."""
     return [
         (lambda: ops.segment_sum(table, [0] * len(table)), "segment_sum: data"),
         (lambda: ops.segment_sum_grad(table, [0, 1]), "segment_sum_grad: grad"),
@@ -71,7 +61,7 @@ def test_torch_without_recording_does_not_warn(torch: Any) -> None:
         with torch.no_grad():
             for call, _ in forwards(parameter):
                 call()
-        # Neither the table of a gradient nor one that is changed in place waits for a gradient.
+        # No gradient is expected for the table of a gradient, nor for a table that is changed in place.
         grad = ops.embedding_lookup_sparse_grad(TABLE[:2], parameter, IDS, WEIGHTS)
         grad.params.apply_(parameter, optimizers.SGD(0.1))
         optimizers.Adagrad.for_table(parameter, 0.1)

@@ -1,4 +1,4 @@
-"""SparseSegment{Sum,Mean,SqrtN} and ...WithNumSegments through the door."""
+"""SparseSegment{Sum,Mean,SqrtN} and ...WithNumSegments of raw_ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools that record golden cases and compare with TensorFlow; none of this needs TensorFlow."""
+"""The tools that record golden cases and compare with TensorFlow, tested without TensorFlow."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_worker_that_dies_is_replaced():
 
 
 class Recorded:
-    """Stands for TensorFlow: gives the recorded answers."""
+    """A stand-in for TensorFlow that returns the recorded answers."""
 
     def run(self, cases):
         return [{key: case[key] for key in ("outputs", "error") if key in case} or None
@@ -168,7 +168,7 @@ def differences(cases, answers, tmp_path):
 
 
 def breakages(case: dict) -> list[dict]:
-    """The recorded answer of a case, each time broken in another way."""
+    """The recorded answer of a case, broken in one way after the other."""
     if "error" in case:
         return [{"error": {**case["error"], "code": "Internal"}}, {"outputs": {}}]
     broken = []
@@ -187,7 +187,7 @@ def breakages(case: dict) -> list[dict]:
 
 
 def tensors(outputs: object) -> Iterator[dict]:
-    """All tensors of a dict of outputs, those in lists and in the elements of variants included."""
+    """All tensors of a dict of outputs, also those in lists and in elements of variants."""
     if isinstance(outputs, dict) and "data" in outputs:
         yield outputs
     elif isinstance(outputs, (dict, list)):

@@ -27,7 +27,7 @@ def public_names() -> list[tuple[str, object]]:
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], None]:
-    """check(name, code) raises what mypy has to say. One cache: to read NumPy's types takes seconds."""
+    """check(name, code) raises mypy's complaints. All calls share a cache: reading NumPy's types takes seconds."""
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("types")
 

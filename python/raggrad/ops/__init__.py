@@ -1,6 +1,6 @@
-"""The operators by the names people expect, with gradients as IndexedSlices.
+"""The operators by the names people expect, with gradients of tables as IndexedSlices.
 
-Beside raw_ops, which has TensorFlow's names and exact signatures: the same kernels, the same bits.
+raw_ops has the same kernels, with the same bits, under TensorFlow's names and signatures.
 
 >>> import numpy as np
 >>> from raggrad import ops, optimizers
@@ -53,7 +53,7 @@ from .sparse_segments import (
     sparse_segment_sum_grad_apply_,
 )
 
-# Without slice: who imports everything from here keeps Python's own.
+# Without slice, so that `from raggrad.ops import *` does not hide Python's own.
 __all__ = [
     "LookupGrad",
     "embedding_lookup_sparse",

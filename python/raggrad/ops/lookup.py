@@ -1,9 +1,9 @@
 """Embedding lookups: rows of a table, pooled per example, with or without a weight for each id.
 
-Without weights these are the segment operators, with TensorFlow's bits. With weights, each row is multiplied by its
-weight (rounded) and the products are summed in the order of SparseSegmentSum; TensorFlow sums them in another order, so
-the results agree to within 2 n eps sum(|w x|) for n ids of an example. half and bfloat16 are computed in float32 and
-rounded once. Where the weights of an example cancel, the result and its gradients are 0, as in TensorFlow.
+Without weights these are the sparse segment operators, with TensorFlow's bits. With weights, each row is multiplied by
+its weight (rounded), and the products are summed in the order of SparseSegmentSum. TensorFlow sums them in another
+order, so that results agree to within 2 n eps sum(|w x|) for n ids of an example. half and bfloat16 are computed in
+float32 and rounded once. Where the weights of an example cancel, the result and its gradients are 0, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _core, raw_ops
+from .. import _core
 from .._named import named
 from .._recorded import warn_if_recorded
 from ..errors import InvalidArgumentError
-from ..indexed_slices import IndexedSlices
-from . import pooling
+from . import pooling, weighted_lookup
 from .lookup_inputs import (
     Given,
     Ids,
-    Shards,
     check,
     check_examples,
     check_rows,
@@ -29,78 +27,43 @@ from .lookup_inputs import (
     floats,
     given,
     read,
-    shards_of,
     table_of,
     warn_of_weights,
 )
+from .shards import Shards, shards_of
 
 
 class LookupGrad(NamedTuple):
-    params: Any  # IndexedSlices; of a table in shards a list of them
-    weights: Any  # like the ids; None if there were no weights
+    params: Any  # IndexedSlices; for a table in shards a list of them
+    weights: Any  # a vector, one for each id; None if there were no weights
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
+class _Call(NamedTuple):
+    """The operands of a lookup."""
+
+    params: Given
+    shards: Shards | None
+    ids: Ids
+    combiner: str
 
 
-def _column(vector: np.ndarray, like: np.ndarray) -> np.ndarray:
-    return vector.reshape(-1, *(1 for _ in like.shape[1:]))
+def _read(op: str, params: Given, ids: Given, weights: Given, combiner: str | None, partition_strategy: str) -> _Call:
+    shards = shards_of(op, params, partition_strategy)
+    return _Call(params, shards, *read(op, ids, weights, combiner))
 
 
-def _over_columns(rows: np.ndarray) -> np.ndarray:
-    return rows.reshape(len(rows), -1).sum(axis=1)
-
-
-def _divide(sums: np.ndarray, divisor: np.ndarray | None) -> np.ndarray:
-    """Row by row; 0 where the divisor is 0, as tf.math.divide_no_nan."""
-    if divisor is None:
-        return sums
-    divisor = _column(divisor, sums)
-    zero = divisor == 0
-    return np.where(zero, sums.dtype.type(0), sums / np.where(zero, divisor.dtype.type(1), divisor))
-
-
-def _segment_sum(rows: np.ndarray, ids: Ids) -> np.ndarray:
-    return raw_ops.SparseSegmentSumWithNumSegments(
-        data=rows,
-        indices=np.arange(len(rows), dtype=np.int64),
-        segment_ids=ids.examples,
-        num_segments=ids.num_examples,
-    )
-
-
-class _Weighted(NamedTuple):
-    """A lookup with weights, with what its gradient needs."""
-
-    rows: np.ndarray  # that were looked up
-    weights: np.ndarray
-    sums: np.ndarray  # of rows times weights
-    divisor: np.ndarray | None  # of the sums; None: there is none
-    pooled: np.ndarray
-
-
-@np.errstate(all="ignore")  # infinities and NaN are results like others
-def _weighted(op: str, table: np.ndarray, ids: Ids, combiner: str) -> _Weighted:
-    check(op, ids, len(table))
-    rows = _wide(table[ids.ids])
-    weights = _wide(ids.weights).astype(rows.dtype, copy=False)
-    sums = _segment_sum(rows * _column(weights, rows), ids)
-    divisor = None
-    if combiner == "mean":
-        divisor = _segment_sum(weights, ids)
-    elif combiner == "sqrtn":
-        divisor = np.sqrt(_segment_sum(weights * weights, ids))
-    return _Weighted(rows, weights, sums, divisor, _divide(sums, divisor))
-
-
-def _divisor_grad(upstream: np.ndarray, of: _Weighted, ids: Ids, combiner: str) -> np.ndarray:
-    """The part of the weights' gradient that comes through the divisor."""
-    through = _over_columns(upstream * _divide(-of.pooled, of.divisor))
-    if combiner == "mean":
-        return through[ids.examples]
-    through = np.where(through == 0, through, through / (of.divisor + of.divisor))  # 0 / 0 counts as 0 here, too
-    return through[ids.examples] * (of.weights + of.weights)
+def _read_safe(
+    op: str,
+    params: Given,
+    ids: Given,
+    weights: Given,
+    combiner: str | None,
+    default_id: Any,
+    partition_strategy: str,
+) -> _Call:
+    call = _read(op, params, ids, weights, combiner, partition_strategy)
+    num_rows = call.shards.num_rows if call.shards else len(table_of(op, params))
+    return call._replace(ids=_safe(op, call.ids, call.combiner, default_id, num_rows))
 
 
 def _lookup(op: str, params: Given, ids: Ids, combiner: str) -> Any:
@@ -113,7 +76,7 @@ def _lookup(op: str, params: Given, ids: Ids, combiner: str) -> Any:
             check(op, ids, len(table))
             raise
     warn_if_recorded(params.value, op, params.name)
-    pooled = _weighted(op, table, ids, combiner).pooled
+    pooled = weighted_lookup.look_up(op, table, ids, combiner).pooled
     return _core.in_kind_of(pooled.astype(table.dtype, copy=False), params.value)
 
 
@@ -132,35 +95,18 @@ def _lookup_grad(op: str, grad: Any, params: Given, ids: Ids, combiner: str) -> 
             raise
         return LookupGrad(slices, None)
     warn_if_recorded(grad, op, "grad")
-    return _weighted_grad(op, upstream, table, params.value, ids, combiner)
-
-
-@np.errstate(all="ignore")
-def _weighted_grad(
-    op: str, upstream: np.ndarray, table: np.ndarray, like: Any, ids: Ids, combiner: str
-) -> LookupGrad:
-    of = _weighted(op, table, ids, combiner)
-    upstream = _wide(upstream).astype(of.rows.dtype, copy=False)
-    row_grad = _divide(upstream, of.divisor)[ids.examples]
-    d_rows = (row_grad * _column(of.weights, row_grad)).astype(table.dtype, copy=False)
-    d_weights = _over_columns(row_grad * of.rows)
-    if of.divisor is not None:
-        d_weights = d_weights + _divisor_grad(upstream, of, ids, combiner)
-    values, rows = _core.coalesce(d_rows, ids.ids, len(table))
-    return LookupGrad(
-        IndexedSlices(_core.in_kind_of(values, like), _core.in_kind_of(rows, like), table.shape),
-        _core.in_kind_of(d_weights.astype(ids.weights.dtype, copy=False), like),
-    )
+    return LookupGrad(*weighted_lookup.grad(op, upstream, table, params.value, ids, combiner))
 
 
 def _from_shards(op: str, shards: Shards, ids: Ids) -> tuple[Given, np.ndarray, Ids]:
-    """The rows that ids name, as a table of their own: where they were, and the ids of this table."""
+    """A table of the rows that ids name, the places of these rows in the whole table, and the ids in the new table."""
     check(op, ids, shards.num_rows)
     rows, places = np.unique(ids.ids, return_inverse=True)
     return Given("params", shards.gather(rows)), rows, ids._replace(ids=places.reshape(-1))
 
 
-def _lookup_any(op: str, params: Given, shards: Shards | None, ids: Ids, combiner: str) -> Any:
+def _lookup_any(op: str, call: _Call) -> Any:
+    params, shards, ids, combiner = call
     if shards is None:
         return _lookup(op, params, ids, combiner)
     for shard in params.value:
@@ -169,9 +115,8 @@ def _lookup_any(op: str, params: Given, shards: Shards | None, ids: Ids, combine
     return _core.in_kind_of(_lookup(op, table, places, combiner), params.value[0])
 
 
-def _lookup_any_grad(
-    op: str, grad: Any, params: Given, shards: Shards | None, ids: Ids, combiner: str
-) -> LookupGrad:
+def _lookup_any_grad(op: str, grad: Any, call: _Call) -> LookupGrad:
+    params, shards, ids, combiner = call
     if shards is None:
         return _lookup_grad(op, grad, params, ids, combiner)
     warn_if_recorded(grad, op, "grad")
@@ -197,19 +142,20 @@ def embedding_lookup_sparse(
 ) -> Any:
     """Looks up rows of `params` and pools those of each example.
 
-    Like tf.nn.embedding_lookup_sparse, but with a row for every example: an example without ids gets zeros. What torch
-    or TensorFlow record for their own gradients does not reach through it; a warning says so.
+    Like tf.nn.embedding_lookup_sparse, but with a row for every example: an example without ids gets zeros. torch and
+    TensorFlow cannot differentiate through it; a warning says so if they try.
 
     Args:
       params: [rows, ...], half, bfloat16, float32 or float64. A list of arrays is a table in shards.
-      ids: the ids of each example: lists of integers, a raggrad.Ragged of one level, what Ragged.from_... takes, or
-        anything with indices [n, 2], values [n] and dense_shape [2], such as tf.SparseTensor, with its rows in order.
+      ids: the ids of each example: lists of integers, a raggrad.Ragged of one level, anything that a Ragged.from_...
+        takes, or an object with indices [n, 2], values [n] and dense_shape [2], such as a tf.SparseTensor, with its
+        rows in order.
       weights: one for each id, of the types of `params`: a vector, or the form of `ids` with the same places.
-      combiner: "sum": sum(w x). "mean": sum(w x) / sum(w). "sqrtn": sum(w x) / sqrt(sum(w^2)). w = 1 without weights;
-        0 if the divisor is 0.
-      partition_strategy: how rows lie in shards: "div", one shard after the other, as in TensorFlow 2, or "mod", row i
-        in shard i % n. The first shards have a row more if rows are no multiple of their number.
-      sp_ids, sp_weights: TensorFlow's names of ids and weights.
+      combiner: "sum": sum(w x). "mean": sum(w x) / sum(w). "sqrtn": sum(w x) / sqrt(sum(w^2)). w is 1 without weights.
+        The result is 0 where the divisor is 0.
+      partition_strategy: where rows lie in shards. "div", as in TensorFlow 2: one shard after the other. "mod": row i
+        in shard i % n. If the number of rows is not a multiple of n, the first shards have one row more.
+      sp_ids, sp_weights: TensorFlow's names for ids and weights.
 
     Returns:
       [examples, ...]
@@ -224,12 +170,10 @@ def embedding_lookup_sparse(
     [[3.25, 3.25], [0.0, 0.0], [2.0, 2.0]]
     """
     op = "embedding_lookup_sparse"
-    table = Given("params", params)
-    shards = shards_of(op, table, partition_strategy)
     of_ids = given(op, "weights", weights, "sp_weights", sp_weights)
     warn_of_weights(op, of_ids)
-    found, combiner = read(op, given(op, "ids", ids, "sp_ids", sp_ids), of_ids, combiner)
-    return _lookup_any(op, table, shards, found, combiner)
+    found = given(op, "ids", ids, "sp_ids", sp_ids)
+    return _lookup_any(op, _read(op, Given("params", params), found, of_ids, combiner, partition_strategy))
 
 
 @named()
@@ -246,8 +190,8 @@ def embedding_lookup_sparse_grad(
 ) -> LookupGrad:
     """Gradient of embedding_lookup_sparse with respect to `params`, and to `weights` if there are any.
 
-    With weights it needs memory for the looked-up rows, [n, ...] in float32, twice. The gradient of a table in shards
-    is a list, with IndexedSlices for each.
+    With weights it needs memory for twice the looked-up rows, [n, ...] in float32. The gradient of a table in shards is
+    a list with IndexedSlices for each shard.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -259,16 +203,13 @@ def embedding_lookup_sparse_grad(
     [[0.5, 0.5], [5.5, 5.5]]
     """
     op = "embedding_lookup_sparse_grad"
-    table = Given("params", params)
-    shards = shards_of(op, table, partition_strategy)
-    found, combiner = read(
-        op, given(op, "ids", ids, "sp_ids", sp_ids), given(op, "weights", weights, "sp_weights", sp_weights), combiner
-    )
-    return _lookup_any_grad(op, grad, table, shards, found, combiner)
+    of_ids = given(op, "weights", weights, "sp_weights", sp_weights)
+    found = given(op, "ids", ids, "sp_ids", sp_ids)
+    return _lookup_any_grad(op, grad, _read(op, Given("params", params), found, of_ids, combiner, partition_strategy))
 
 
 def _safe(op: str, ids: Ids, combiner: str, default_id: Any, num_rows: int) -> Ids:
-    """Without ids below 0 and, unless sums are wanted, without weights that are not positive: as TensorFlow."""
+    """Drops ids below 0 and, unless sums are wanted, ids whose weight is not positive: as TensorFlow does."""
     check_examples(op, ids)
     keep = ids.ids >= 0
     if ids.weights is not None and combiner != "sum":
@@ -300,10 +241,10 @@ def safe_embedding_lookup_sparse(
     sparse_ids: Any = None,
     sparse_weights: Any = None,
 ) -> Any:
-    """embedding_lookup_sparse that drops ids below 0, and weights that are not positive unless combiner is "sum".
+    """embedding_lookup_sparse without ids below 0 and, unless combiner is "sum", without weights that are not positive.
 
-    Examples that have no id then get the row of `default_id`, or zeros if there is none: as
-    tf.nn.safe_embedding_lookup_sparse, whose names of params, ids and weights are taken, too.
+    Examples that are left without ids get the row of `default_id`, or zeros if it is None: as in
+    tf.nn.safe_embedding_lookup_sparse, whose names of params, ids and weights are accepted as well.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -313,12 +254,10 @@ def safe_embedding_lookup_sparse(
     """
     op = "safe_embedding_lookup_sparse"
     table = given(op, "params", params, "embedding_weights", embedding_weights)
-    shards = shards_of(op, table, partition_strategy)
     of_ids = given(op, "weights", weights, "sparse_weights", sparse_weights)
     warn_of_weights(op, of_ids)
-    found, combiner = read(op, given(op, "ids", ids, "sparse_ids", sparse_ids), of_ids, combiner)
-    num_rows = shards.num_rows if shards else len(table_of(op, table))
-    return _lookup_any(op, table, shards, _safe(op, found, combiner, default_id, num_rows), combiner)
+    found = given(op, "ids", ids, "sparse_ids", sparse_ids)
+    return _lookup_any(op, _read_safe(op, table, found, of_ids, combiner, default_id, partition_strategy))
 
 
 @named()
@@ -335,7 +274,7 @@ def safe_embedding_lookup_sparse_grad(
     sparse_ids: Any = None,
     sparse_weights: Any = None,
 ) -> Any:
-    """Gradient of safe_embedding_lookup_sparse with respect to `params`: IndexedSlices, of shards a list of them.
+    """Gradient of safe_embedding_lookup_sparse with respect to `params`: IndexedSlices, or a list of them for shards.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -346,13 +285,7 @@ def safe_embedding_lookup_sparse_grad(
     """
     op = "safe_embedding_lookup_sparse_grad"
     table = given(op, "params", params, "embedding_weights", embedding_weights)
-    shards = shards_of(op, table, partition_strategy)
-    found, combiner = read(
-        op,
-        given(op, "ids", ids, "sparse_ids", sparse_ids),
-        given(op, "weights", weights, "sparse_weights", sparse_weights),
-        combiner,
-    )
-    num_rows = shards.num_rows if shards else len(table_of(op, table))
-    safe = _safe(op, found, combiner, default_id, num_rows)
-    return _lookup_any_grad(op, grad, table, shards, safe, combiner).params
+    of_ids = given(op, "weights", weights, "sparse_weights", sparse_weights)
+    found = given(op, "ids", ids, "sparse_ids", sparse_ids)
+    call = _read_safe(op, table, found, of_ids, combiner, default_id, partition_strategy)
+    return _lookup_any_grad(op, grad, call).params

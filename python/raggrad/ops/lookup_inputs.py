@@ -1,4 +1,4 @@
-"""Operands of lookups: ids in any ragged or sparse form, weights of the same form, tables in shards."""
+"""Operands of lookups: ids in any ragged or sparse form, weights of the same form, the table."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from .. import _core
 from .._recorded import warn_if_recorded
 from ..errors import InvalidArgumentError
-from ..indexed_slices import IndexedSlices
 from ..ragged import Ragged
 from ..ragged.arrays import numpy_of, numpy_parts
 from .checks import integers, up_to
@@ -21,14 +19,14 @@ _FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 
 class Given(NamedTuple):
-    """An argument, and the name it was given by."""
+    """An argument and the name under which it was passed."""
 
     name: str
     value: Any
 
 
 class Ids(NamedTuple):
-    """The ids of a lookup: which rows, and which example each belongs to."""
+    """The ids of a lookup: the row of the table and the example of each, and its weight."""
 
     name: str
     ids: np.ndarray
@@ -38,7 +36,7 @@ class Ids(NamedTuple):
 
 
 def given(op: str, name: str, value: Any, other_name: str, other: Any) -> Given:
-    """The argument by one of its two names."""
+    """The argument that was passed under one of its two names."""
     if other is None:
         return Given(name, value)
     if value is not None:
@@ -67,7 +65,7 @@ def table_of(op: str, params: Given) -> np.ndarray:
 
 
 def read(op: str, ids: Given, weights: Given, combiner: str | None) -> tuple[Ids, str]:
-    """The ids with their weights, and the combiner."""
+    """Reads the ids with their weights, and checks the combiner."""
     combiner = "mean" if combiner is None else combiner
     if combiner not in _COMBINERS:
         raise InvalidArgumentError(f"{op}: no such combiner [combiner: expected one of {_COMBINERS}, got {combiner!r}]")
@@ -104,7 +102,7 @@ def _read_sparse(op: str, ids: Given) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _read_ragged(op: str, ids: Given, literals: str) -> tuple[np.ndarray, np.ndarray]:
-    """Splits and values of one level."""
+    """Splits and values of a ragged array of one level."""
     ragged = ids.value if isinstance(ids.value, Ragged) else _as_ragged(op, ids, literals)
     if ragged.ragged_rank != 1:
         raise InvalidArgumentError(
@@ -117,7 +115,7 @@ def _read_ragged(op: str, ids: Given, literals: str) -> tuple[np.ndarray, np.nda
 
 
 def _as_ragged(op: str, ids: Given, literals: str) -> Ragged:
-    """Whatever Ragged has a from_... for."""
+    """Converts anything that a Ragged.from_... takes."""
     value = ids.value
     package = type(value).__module__.partition(".")[0]
     if isinstance(value, (list, tuple)):
@@ -145,7 +143,7 @@ def _has_length(item: Any) -> bool:
 
 
 def _read_weights(op: str, weights: Given, ids: str, places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """One weight for each id: a vector, or in the form that ids have, and then at the same places."""
+    """Reads one weight for each id: a vector, or the form of the ids with the same places."""
     name, value = weights
     if _is_sparse(value):
         indices = integers(op, f"{name}.indices", value.indices, 2)
@@ -163,13 +161,13 @@ def _read_weights(op: str, weights: Given, ids: str, places: np.ndarray, shape: 
 
 
 def warn_of_weights(op: str, weights: Given) -> None:
-    """That no gradient flows back to them, if a framework waits for one."""
+    """Warns that no gradient flows back to the weights, if a framework records them."""
     inside = isinstance(weights.value, Ragged) or _is_sparse(weights.value)
     warn_if_recorded(weights.value.values if inside else weights.value, op, weights.name)
 
 
 def _is_ragged(weights: Any) -> bool:
-    """Whether weights are given example by example."""
+    """Whether weights are grouped by example."""
     if isinstance(weights, (list, tuple)):
         return any(map(_has_length, weights))
     forms = ("nested_row_splits", "__arrow_c_array__", "__arrow_c_stream__")
@@ -215,7 +213,7 @@ def check_examples(op: str, read: Ids) -> None:
 
 
 def check(op: str, read: Ids, num_rows: int) -> None:
-    """Checks the ids before NumPy reads them, so that errors name the user's function. Operators check them again."""
+    """Checks the ids before NumPy reads rows by them. The operators check them, too, but cannot name the argument."""
     check_rows(op, read, (read.ids < 0) | (read.ids >= num_rows), num_rows)
     check_examples(op, read)
 
@@ -231,69 +229,3 @@ def default_row(op: str, default_id: Any, num_rows: int) -> int:
             f"got {default_id!r}]"
         )
     return row
-
-
-class Shards:
-    """A table in several arrays, as TensorFlow cuts it.
-
-    "div": one after the other. "mod": row i is in shard i % n, at i // n. Either way the first of them have a row more
-    if the rows are no multiple of their number.
-    """
-
-    def __init__(self, op: str, params: Given, strategy: str) -> None:
-        self.arrays = [table_of(op, Given(f"{params.name}[{i}]", shard)) for i, shard in enumerate(params.value)]
-        self.kinds = params.value
-        self.strategy = strategy
-        sizes = [len(array) for array in self.arrays]
-        self.num_rows = sum(sizes)
-        first = self.arrays[0]
-        for i, array in enumerate(self.arrays):
-            if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
-                raise InvalidArgumentError(
-                    f"{op}: shards differ [{params.name}[{i}]: expected {first.dtype} rows of shape {first.shape[1:]}, "
-                    f"as {params.name}[0] has, got {array.dtype} rows of shape {array.shape[1:]}]"
-                )
-        per_shard, more = divmod(self.num_rows, len(sizes))
-        expected = [per_shard + (i < more) for i in range(len(sizes))]
-        if sizes != expected:
-            raise InvalidArgumentError(
-                f"{op}: shards have the wrong sizes [{params.name}: expected {expected} rows, got {sizes}]"
-            )
-        self.starts = np.cumsum([0, *sizes])
-
-    def _places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """In which shard rows are, and where."""
-        if self.strategy == "mod":
-            return rows % len(self.arrays), rows // len(self.arrays)
-        shards = np.searchsorted(self.starts, rows, side="right") - 1
-        return shards, rows - self.starts[shards]
-
-    def gather(self, rows: np.ndarray) -> np.ndarray:
-        first = self.arrays[0]
-        table = np.empty((len(rows), *first.shape[1:]), first.dtype)
-        shards, places = self._places(rows)
-        for i, array in enumerate(self.arrays):
-            table[shards == i] = array[places[shards == i]]
-        return table
-
-    def scatter(self, values: np.ndarray, rows: np.ndarray) -> list[IndexedSlices]:
-        """The slices of each shard; rows ascend."""
-        shards, places = self._places(rows)
-        return [
-            IndexedSlices(
-                _core.in_kind_of(values[shards == i], kind), _core.in_kind_of(places[shards == i], kind), array.shape
-            )
-            for i, (array, kind) in enumerate(zip(self.arrays, self.kinds, strict=True))
-        ]
-
-
-def shards_of(op: str, params: Given, strategy: str) -> Shards | None:
-    """Of a list of arrays. A list of numbers is a table."""
-    if strategy not in ("div", "mod"):
-        raise InvalidArgumentError(
-            f"{op}: no such strategy [partition_strategy: expected 'div' or 'mod', got {strategy!r}]"
-        )
-    value = params.value
-    if not isinstance(value, (list, tuple)) or not any(getattr(shard, "shape", ()) for shard in value):
-        return None
-    return Shards(op, params, strategy)

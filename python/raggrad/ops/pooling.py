@@ -1,4 +1,4 @@
-"""Pooled rows of a table, for sparse_segment_* and the lookups: the call of the bindings, with or without a plan."""
+"""Calls of the bindings, with or without a plan, for sparse_segment_* and the lookups."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _segments(name: str, ids: np.ndarray, num_segments: Any) -> int:
         count = operator.index(num_segments)
     except TypeError:
         raise InvalidArgumentError(
-            f"{name}: num_segments is no whole number [num_segments: expected an int, got "
+            f"{name}: num_segments is not a whole number [num_segments: expected an int, got "
             f"{type(num_segments).__name__}]"
         ) from None
     if not 0 <= count <= _MAX_SEGMENTS:

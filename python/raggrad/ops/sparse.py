@@ -1,4 +1,4 @@
-"""Entries of sparse arrays: a row for every number, and windows; ragged arrays, cut into rows and put together."""
+"""Sparse arrays: empty rows filled, windows cut out. Ragged arrays: cut into rows and put together again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..raw_ops import (
 
 @named()
 def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: Any) -> SparseFillEmptyRowsOutput:
-    """Orders the entries of a sparse array by row, and gives every empty row one entry: raw_ops.SparseFillEmptyRows.
+    """Orders the entries of a sparse array by row and gives every empty row one entry: raw_ops.SparseFillEmptyRows.
 
     >>> from raggrad import ops
     >>> ops.fill_empty_rows([[2, 7], [0, 5]], [1.5, 2.5], dense_shape=[4, 9], default_value=0.0).output_values.tolist()
@@ -43,7 +43,9 @@ def fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> FillEmptyR
 
 @named()
 def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_value: Any) -> RaggedFillEmptyRowsOutput:
-    """The same for entries that only have a row: raw_ops.RaggedFillEmptyRows. Its gradient is fill_empty_rows_grad.
+    """fill_empty_rows for values of which only the row is known: raw_ops.RaggedFillEmptyRows.
+
+    Its gradient is fill_empty_rows_grad.
 
     >>> from raggrad import ops
     >>> ops.ragged_fill_empty_rows([0, 2], [1.5, 2.5], nrows=3, default_value=0.0).output_values.tolist()
@@ -56,7 +58,7 @@ def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_v
 
 @named()
 def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> SparseSliceOutput:
-    """The entries of a sparse array in the box [start, start + size): raw_ops.SparseSlice.
+    """Cuts the box [start, start + size) out of a sparse array: raw_ops.SparseSlice.
 
     >>> from raggrad import ops
     >>> out = ops.slice([[0, 1], [2, 3]], [5.0, 7.0], shape=[4, 4], start=[2, 0], size=[2, 4])
@@ -97,7 +99,7 @@ def unstack(ragged: Ragged) -> VariantArray:
 def unstack_grad(grad: Any, ragged: Ragged) -> Any:
     """Gradient of unstack with respect to ragged.values: raw_ops.RaggedTensorToVariantGradient.
 
-    `grad` has a raggrad.Ragged for every row, or None, which stands for zeros.
+    `grad` has one raggrad.Ragged for every row; None stands for zeros.
 
     >>> from raggrad import Ragged, ops
     >>> ragged = Ragged.from_lists([[1.0, 2.0], [3.0]])

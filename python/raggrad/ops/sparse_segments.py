@@ -28,10 +28,10 @@ def sparse_segment_sum(
 
     Args:
       data: [rows, ...], half, bfloat16, float32 or float64; also integers.
-      indices: [n], integers: which rows; may repeat. int32 and int64 are taken as they are, others copied.
-      segment_ids: [n], integers, ascending: where they go.
+      indices: [n], integers: the rows to read; they may repeat. int32 and int64 are taken as they are, others copied.
+      segment_ids: [n], integers, ascending: the row of the result that each is added to.
       num_segments: rows of the result; the last segment id + 1 if it is not given.
-      plan: a SegmentPlan, instead of the ids or to be checked against them.
+      plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
 
     Returns:
       [num_segments, ...]; zeros for segments that no id names.
@@ -60,10 +60,10 @@ def sparse_segment_sum_grad(
       indices: [n], integers in [0, num_rows). int32 and int64 are taken as they are, others copied.
       segment_ids: [n], integers in [0, segments), in any order.
       num_rows: rows of the table; at most 2^32.
-      plan: a SegmentPlan, instead of the ids or to be checked against them.
+      plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
 
     Returns:
-      IndexedSlices of the rows that were used, ascending.
+      IndexedSlices of the rows that indices name, ascending.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -86,7 +86,7 @@ def sparse_segment_sum_grad_apply_(
 ) -> None:
     """Gradient of sparse_segment_sum and an optimizer step on the table, in one pass over the sorted ids.
 
-    The bits of sparse_segment_sum_grad(...).apply_(table, optimizer), without the gradient's way through memory.
+    Gives the bits of sparse_segment_sum_grad(...).apply_(table, optimizer), but the gradient never reaches memory.
 
     Args:
       table: [rows, ...], changed in place; half, bfloat16 or float32 for gradients of any of these, or float64.
@@ -116,7 +116,7 @@ def sparse_segment_mean(
 ) -> Any:
     """Row s of the result is the mean of data[indices[i]] over all i with segment_ids[i] == s.
 
-    Arguments and result are those of sparse_segment_sum.
+    Arguments and result are those of sparse_segment_sum, without integers.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -184,7 +184,7 @@ def sparse_segment_sqrtn(
 ) -> Any:
     """Row s of the result is sum(x) / sqrt(n) of the n rows x = data[indices[i]] with segment_ids[i] == s.
 
-    Arguments and result are those of sparse_segment_sum.
+    Arguments and result are those of sparse_segment_sum, without integers.
 
     >>> import numpy as np
     >>> from raggrad import ops

@@ -1,4 +1,4 @@
-"""Ragged tensors, arrays of them (what TensorFlow keeps in variant tensors), and both from and to other packages."""
+"""Ragged tensors, arrays of them (TensorFlow's variant tensors), and conversions from and to other packages."""
 
 from .tensor import Ragged
 from .variant import VariantArray, variant_parts

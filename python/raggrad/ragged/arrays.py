@@ -1,4 +1,4 @@
-"""What the conversions share: any array as a NumPy array, uniform dimensions as splits, packages on demand."""
+"""Helpers of the conversions: any array as a NumPy array, uniform dimensions as splits, packages on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import InvalidArgumentError
 
 
 def needed(module: str, what: str) -> ModuleType:
-    """The package a conversion is about. Only who converts needs it."""
+    """Imports the package of a conversion. Only a program that converts needs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -22,9 +22,9 @@ def needed(module: str, what: str) -> ModuleType:
 
 
 def numpy_of(array: Any, what: str, name: str, literals: str | None = None) -> np.ndarray:
-    """The array in NumPy and the machine's byte order, without a copy where possible. Quantized types are integers.
+    """The array in NumPy and in native byte order, without a copy where possible. Quantized types become integers.
 
-    `what` and `name` say in errors what it was for; `literals` is the dtype that lists and numbers take.
+    `what` and `name` are the function and the argument in errors. `literals` is the dtype that lists and numbers take.
     """
     if type(array) is np.ndarray and array.dtype.isnative:
         return array
@@ -32,7 +32,7 @@ def numpy_of(array: Any, what: str, name: str, literals: str | None = None) -> n
 
 
 def strings(texts: Sequence[bytes]) -> np.ndarray:
-    """An array of bytes objects; NumPy's own strings would lose zeros at their ends."""
+    """An array of bytes objects. NumPy's own strings drop zero bytes at their end."""
     array = np.empty(len(texts), object)
     array[:] = texts
     return array
@@ -44,13 +44,13 @@ def uniform_splits(rows: int, length: int, dtype: Any) -> np.ndarray:
 
 
 def of_one_type(splits: list[np.ndarray]) -> list[np.ndarray]:
-    """Operators want the splits of all levels in one type: int32 beside int64 is widened."""
+    """The splits of all levels in one type, as operators need them: int32 beside int64 is widened."""
     widest = np.result_type(*splits) if splits else None
     return [s.astype(widest, copy=False) for s in splits]
 
 
 def numpy_parts(nested_splits: list[Any], values: Any, what: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """Splits and values in NumPy. Raises unless the splits are splits: others trust them blindly."""
+    """Splits and values in NumPy. Raises unless the splits are valid, because other packages do not check them."""
     splits = [numpy_of(s, what, f"nested_splits[{level}]") for level, s in enumerate(nested_splits)]
     data = numpy_of(values, what, "values")
     if splits and not data.shape:
@@ -66,7 +66,7 @@ def numpy_parts(nested_splits: list[Any], values: Any, what: str) -> tuple[list[
 
 
 def _fault(splits: np.ndarray, last: int) -> str:
-    """What keeps an array from being the splits of `last` rows."""
+    """Why an array cannot be the splits of `last` rows; empty if it can."""
     if splits.ndim != 1 or not len(splits):
         return f"shape {splits.shape}"
     if splits.dtype not in (np.int32, np.int64):

@@ -1,4 +1,4 @@
-"""Arrow arrays through the Arrow PyCapsule interface: no package is imported, memory is shared."""
+"""Arrow arrays through the Arrow PyCapsule interface. No package is imported, and memory is shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .arrays import numpy_parts, of_one_type, strings, uniform_splits
 
 Parts = tuple[list[np.ndarray], np.ndarray]
 
-# Formats of the interface.
+# Format strings of the interface.
 _NUMBERS = {
     "c": np.int8, "C": np.uint8, "s": np.int16, "S": np.uint16, "i": np.int32, "I": np.uint32, "l": np.int64,
     "L": np.uint64, "e": np.float16, "f": np.float32, "g": np.float64,
@@ -27,7 +27,7 @@ _TAKEN = "(large) lists of numbers, booleans or strings, fixed-size lists includ
 
 
 class _Memory:
-    """An address of Arrow's, for NumPy to look at. Keeps the capsule alive that owns it."""
+    """Memory of Arrow, for NumPy to view. Keeps the capsule that owns it alive."""
 
     def __init__(self, address: int, size: int, owner: Any) -> None:
         self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, True)}
@@ -36,7 +36,7 @@ class _Memory:
 
 @dataclass
 class _Node:
-    """One array of the tree that a nested type makes, and rows [begin, end) of it, counted from its buffers' start."""
+    """One array in the tree of a nested type, and its rows [begin, end), counted from the start of its buffers."""
 
     schema: tuple[str, bool, list[Any]]
     array: tuple[int, int, int, list[int], list[Any]]
@@ -89,7 +89,7 @@ def read(source: Any) -> Parts:
 
 
 def _read_chunk(schema: Any, array: Any | None) -> Parts:
-    """`array`: None stands for one without rows."""
+    """Splits and values of one chunk. None stands for an array without rows."""
     described_schema = _core.arrow_describe_schema(schema)
     described_array = _no_rows(described_schema) if array is None else _core.arrow_describe_array(array)
     length, offset = described_array[:2]
@@ -114,7 +114,7 @@ def _join(chunks: list[Parts]) -> Parts:
 
 
 def _read(node: _Node, what: str) -> Parts:
-    """Splits, outermost first, and values. `what` names the items in messages."""
+    """Splits, outermost first, and values. `what` names the items in errors."""
     if node.schema[1]:
         raise InvalidArgumentError(f"Ragged.from_arrow: expected {_TAKEN}, got dictionary-encoded values")
     is_list = node.format in _LISTS or node.format.startswith("+w:")
@@ -129,7 +129,7 @@ def _read(node: _Node, what: str) -> Parts:
 def _read_lists(node: _Node, what: str) -> Parts:
     offsets = node.buffer(1, _LISTS[node.format], node.begin, node.end + 1)
     if node.begin == node.end:
-        offsets = np.zeros(1, _LISTS[node.format])  # an empty array need not have any
+        offsets = np.zeros(1, _LISTS[node.format])  # an empty array may have no offsets
     first, last = int(offsets[0]), int(offsets[-1])
     inner, values = _read(node.child(first, last), f"inner {what}")
     return [offsets if first == 0 else offsets - offsets[0], *inner], values
@@ -168,7 +168,7 @@ def _read_strings(node: _Node) -> np.ndarray:
 
 
 def _read_string_views(node: _Node) -> np.ndarray:
-    """Sixteen bytes each: the length, then twelve characters, or a prefix, the number of a buffer and a place in it."""
+    """A view has sixteen bytes: a length, then up to twelve characters, or a prefix, a buffer number and an offset."""
     views = node.buffer(1, np.int32, 4 * node.begin, 4 * node.end).reshape(-1, 4)
     sizes = node.buffer(len(node.array[3]) - 1, np.int64, 0, len(node.array[3]) - 3)
     texts = [node.buffer(2 + i, np.uint8, 0, int(size)).tobytes() for i, size in enumerate(sizes)]
@@ -182,7 +182,7 @@ def export(nested_splits: list[Any], values: Any) -> tuple[Any, Any]:
     """The capsules of a (large) list array."""
     splits, data = numpy_parts(nested_splits, values, "Ragged.__arrow_c_array__")
     if data.ndim == 0:
-        raise InvalidArgumentError("Ragged.__arrow_c_array__: a scalar is no Arrow array")
+        raise InvalidArgumentError("Ragged.__arrow_c_array__: a scalar is not an Arrow array")
     splits = of_one_type(splits)
     rows = [len(s) - 1 for s in splits]
     name = getattr(values, "dtype", data.dtype)
@@ -198,7 +198,7 @@ def export(nested_splits: list[Any], values: Any) -> tuple[Any, Any]:
 
 
 def _leaf(data: np.ndarray, name: str, owner: list[Any]) -> tuple[Any, ...]:
-    """The node of the values; what it points to is added to `owner`."""
+    """The node of the values. The arrays that it points to are added to `owner`."""
     if data.dtype == object:
         texts = data.tolist()
         offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)

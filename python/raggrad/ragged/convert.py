@@ -41,7 +41,7 @@ def from_lists(rows: Any, dtype: Any, ragged_rank: int | None, splits_dtype: str
 
 
 def _joined(rows: Any, op: str) -> Any:
-    """The items of all rows: an array if one of the rows is one, otherwise a list."""
+    """The items of all rows: an array if one of the rows is an array, otherwise a list."""
     if all(isinstance(row, (list, tuple)) for row in rows):
         return [item for row in rows for item in row]
     parts = [row for row in rows if len(row) or not isinstance(row, (list, tuple))]  # empty lists have no type
@@ -52,7 +52,7 @@ def _joined(rows: Any, op: str) -> Any:
 
 
 def _values(items: Any, dtype: Any, op: str) -> Any:
-    """One array of all items; a Tensor if the dtype is quantized, which NumPy has not."""
+    """One array of all items; a Tensor if the dtype is quantized, as NumPy has no such types."""
     if dtype is None:
         if isinstance(items, list) and not _leaves(items):
             dtype = "int32"
@@ -61,7 +61,7 @@ def _values(items: Any, dtype: Any, op: str) -> Any:
     try:
         values = tensor_of(items, op, "rows", dtype)
         name = values.dtype if dtype is None else tensor_of([], op, "dtype", dtype).dtype
-        if values.dtype != name:  # an array, which the line above did not convert
+        if values.dtype != name:  # an array keeps its dtype in tensor_of
             values = Tensor(array(items, name.removeprefix("q"), "", f"{op}: rows"), name)
     except InvalidArgumentError:
         _refuse_none(_leaves(items), "value")
@@ -76,12 +76,12 @@ def _refuse_none(items: list[Any], what: str) -> None:
 
 
 def _leaves(level: Any) -> list[Any]:
-    """What lies below all lists."""
+    """The items below all lists."""
     return [leaf for item in level for leaf in _leaves(item)] if isinstance(level, (list, tuple)) else [level]
 
 
 def _depth(rows: Any) -> int:
-    """How deep lists are nested; empty ones do not hide what lies beside them. Dimensions of arrays count."""
+    """How deep the deepest list is nested. Dimensions of arrays count."""
     deepest, depth, level = 0, 0, [rows]
     while level:
         deepest = max(deepest, depth + max(map(_rank, level)))
@@ -91,7 +91,7 @@ def _depth(rows: Any) -> int:
 
 
 def _rank(item: Any) -> int:
-    """Of lists only their own level counts."""
+    """The rank of an array. A list has rank 1, whatever is inside."""
     return 1 if isinstance(item, (list, tuple)) else len(getattr(item, "shape", ()))
 
 

@@ -1,4 +1,4 @@
-"""Rows of a ragged tensor: one, a slice, those that a mask or numbers name, and elements that a ragged mask keeps."""
+"""Selections from a ragged tensor: one row, a slice, rows by mask or by number, elements by a ragged mask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Parts = tuple[list[np.ndarray], Any]
 
 
 def place_of(index: Any, size: int, what: str, ways: str = "integers") -> int:
-    """Where an index, from the end if it is negative, lies in a dimension. `ways` says what could have been given."""
+    """The place of an index in a dimension; negative ones count from the end. `ways` names valid kinds in the error."""
     try:
         place = operator.index(index)
     except TypeError:
@@ -26,7 +26,7 @@ def place_of(index: Any, size: int, what: str, ways: str = "integers") -> int:
 
 
 def row(nested_splits: list[Any], values: Any, place: int) -> Parts:
-    """Splits and values of a row, which share memory with the whole where they can. Reads and checks no other row."""
+    """Splits and values of a row, as views where possible. Reads and checks no other row."""
     if not nested_splits:
         return [], _cut(values, place)
     splits, inner = _between(nested_splits, values, place, place + 1)
@@ -34,7 +34,7 @@ def row(nested_splits: list[Any], values: Any, place: int) -> Parts:
 
 
 def rows(nested_splits: list[Any], values: Any, chosen: slice | np.ndarray) -> Parts:
-    """Splits and values of some rows: a slice, or their numbers. A slice without gaps shares memory with the whole."""
+    """Splits and values of some rows: a slice, or row numbers. A slice of step 1 is a view."""
     size = len(nested_splits[0]) - 1 if nested_splits else _num_rows(values)
     if isinstance(chosen, slice):
         begin, end, step = chosen.indices(size)
@@ -55,13 +55,13 @@ def rows(nested_splits: list[Any], values: Any, chosen: slice | np.ndarray) -> P
 
 
 def elements(nested_splits: list[Any], values: Any, mask: Any) -> Parts:
-    """Splits and values without the elements for which a mask of the same splits is false."""
+    """Splits and values of the elements for which a mask with the same splits is true."""
     kept_splits, kept = numpy_parts(mask.nested_splits, mask.values, "Ragged: the mask")
     splits, _ = numpy_parts(nested_splits, values, "Ragged")
     if kept.dtype != bool or kept.ndim != 1:
-        raise InvalidArgumentError(f"Ragged: a mask has booleans, got {kept.dtype} of shape {kept.shape}")
+        raise InvalidArgumentError(f"Ragged: a mask must have booleans, got {kept.dtype} of shape {kept.shape}")
     if len(splits) != len(kept_splits) or not all(map(np.array_equal, splits, kept_splits)):
-        raise InvalidArgumentError("Ragged: a mask has the splits of what it masks, got others")
+        raise InvalidArgumentError("Ragged: a mask needs the same splits as the array, got others")
     if not splits:
         return [], _cut(values, kept)
     counts = np.concatenate([[0], np.cumsum(kept)]).astype(splits[-1].dtype)
@@ -69,13 +69,13 @@ def elements(nested_splits: list[Any], values: Any, mask: Any) -> Parts:
 
 
 def numbers_of(index: Any, size: int) -> np.ndarray | None:
-    """Which rows a mask or an array of numbers names; None if it is neither."""
+    """The row numbers that a mask or an array of integers stands for; None if the index is neither."""
     if not isinstance(index, list) and len(getattr(index, "shape", ())) != 1:
         return None
     numbers = numpy_of(index, "Ragged", "index", None if len(index) else "int64")
     if numbers.dtype == bool:
         if len(numbers) != size:
-            raise IndexError(f"a mask of {len(numbers)} rows for a Ragged of {size}")
+            raise IndexError(f"a mask of {len(numbers)} rows for a Ragged of {size} rows")
         return np.flatnonzero(numbers)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         return None
@@ -114,5 +114,5 @@ def _num_rows(values: Any) -> int:
 def _cut(values: Any, where: int | slice | np.ndarray) -> Any:
     if not isinstance(where, np.ndarray) or isinstance(values, (np.ndarray, Tensor)):
         return values[where]
-    picked = numpy_of(values, "Ragged", "values")[where]  # not all frameworks take arrays as an index
+    picked = numpy_of(values, "Ragged", "values")[where]  # some frameworks cannot be indexed by an array
     return picked if isinstance(values, (list, tuple)) or picked.dtype == object else in_kind_of(picked, values)

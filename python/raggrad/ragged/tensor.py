@@ -17,8 +17,8 @@ from .rows import elements, numbers_of, place_of, row, rows
 class Ragged:
     """A ragged tensor: row splits, outermost first, over dense values.
 
-    Splits and values are arrays of any kind an operator takes; they are kept as they are and not checked. No splits at
-    all make a dense tensor.
+    Splits and values are arrays of any kind that operators take. They are kept as they are and not checked. Without
+    splits it is a dense tensor.
 
     >>> r = Ragged([[0, 2, 2, 3]], np.float32([1, 2, 3]))
     >>> r
@@ -28,19 +28,19 @@ class Ragged:
     >>> len(r), r.ragged_rank, r.shape
     (3, 1, (3, None))
 
-    Its rows, by number or one after the other, are Ragged with one level less, and arrays below the last level:
+    Its rows, by number or by iteration, are Ragged with one level less, or arrays if there is only one level:
 
     >>> r[-1], [row.tolist() for row in r]
     (array([3.], dtype=float32), [[1.0, 2.0], [], [3.0]])
 
-    Slices, masks and lists of row numbers choose rows. A Ragged of booleans with the same splits chooses elements:
+    Slices, masks and lists of row numbers select rows. A Ragged of booleans with the same splits selects elements:
 
     >>> r[1:].to_lists(), r[[True, False, True]].to_lists(), r[[2, 0]].to_lists()
     ([[], [3.0]], [[1.0, 2.0], [3.0]], [[3.0], [1.0, 2.0]])
     >>> r[Ragged(r.nested_splits, r.values > 1)].to_lists()
     [[2.0], [], [3.0]]
 
-    Two are equal if their splits and values are the same numbers, whatever arrays hold them:
+    Two are equal if their splits and values are the same numbers, whatever kinds of arrays hold them:
 
     >>> r == Ragged.from_lists([[1, 2], [], [3]])
     True
@@ -83,7 +83,7 @@ class Ragged:
 
     @property
     def dtype(self) -> str:
-        """TensorFlow's name of the type of the values. Lists have the one that they would take."""
+        """TensorFlow's name for the type of the values; for lists, the type that operators would give them."""
         return tensor_of(self.values, "Ragged", "values").dtype
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Ragged:
         pairs = zip([*mine[0], mine[1]], [*theirs[0], theirs[1]], strict=False)
         return len(mine[0]) == len(theirs[0]) and all(np.array_equal(a, b) for a, b in pairs)
 
-    __hash__ = None  # type: ignore[assignment]  # as lists: it can change
+    __hash__ = None  # type: ignore[assignment]  # it can change, like a list
 
     def __repr__(self) -> str:
         return text.ragged(self)
@@ -123,21 +123,21 @@ class Ragged:
         """A table, for notebooks."""
         return text.html(self)
 
-    # Conversions. What is shared and what is copied: docs/ragged.md.
+    # Conversions. docs/ragged.md says what is shared and what is copied.
 
     @classmethod
     def from_lists(
         cls, rows: Any, dtype: Any = None, *, ragged_rank: int | None = None, splits_dtype: str = "int64"
     ) -> Ragged:
-        """From nested Python lists, or lists of arrays. All leaves lie equally deep; a copy.
+        """From nested Python lists, or lists of arrays, by a copy. All leaves must be equally deep.
 
-        ragged_rank says how many levels become splits; the lists below must then be rectangular. Default: all but the
-        innermost, but at least one of an empty list.
+        ragged_rank is the number of levels that become splits; the lists below must be rectangular. The default is all
+        levels but the innermost, and 1 for an empty list.
 
-        dtype is a TensorFlow name, and everything has to fit it. Without it, arrays and NumPy's numbers keep their type
-        (by NumPy's promotion where they differ), and Python's become what tf.ragged.constant makes of them: integers
-        int32, or int64 if one does not fit; floats float32; bool, complex128 and strings. Where there is nothing at
-        all, the values are int32, so that they can be ids (TensorFlow: float32).
+        dtype is a TensorFlow name that all values must fit. Without it, arrays and NumPy's numbers keep their type (by
+        NumPy's promotion where they differ). Python's numbers become what tf.ragged.constant makes of them: integers
+        int32, or int64 if one does not fit; floats float32; bool, complex128 and strings. Without any values the dtype
+        is int32, so that they can be ids (TensorFlow: float32).
 
         >>> Ragged.from_lists([[1, 2], [], [3]])
         Ragged([[1, 2],
@@ -158,19 +158,19 @@ class Ragged:
 
     @classmethod
     def from_arrow(cls, array: Any) -> Ragged:
-        """From an Arrow list array: of pyarrow, polars, nanoarrow, duckdb, or whatever has the Arrow PyCapsule methods.
+        """From an Arrow list array of pyarrow, polars, nanoarrow, duckdb, or anything with the Arrow PyCapsule methods.
 
-        Lists of any depth become levels of splits (int32 for list, int64 for large_list), fixed-size lists inner
-        dimensions of the values. Splits and values are read-only views of Arrow's memory. Copied are: the splits of a
-        slice that does not begin where its buffers do, everything of an array in several chunks,
-        booleans (Arrow packs bits) and strings. A null is an InvalidArgumentError that names its position.
+        Lists of any depth become levels of splits (int32 for list, int64 for large_list). Fixed-size lists become inner
+        dimensions of the values. Splits and values are read-only views of Arrow's memory. Copies are made of the splits
+        of a slice that does not begin where its buffers do, of arrays in several chunks, of booleans (Arrow packs bits)
+        and of strings. A null raises InvalidArgumentError, which names its position.
         """
         return cls(*arrow.read(array))
 
     def to_arrow(self) -> Any:
         """A pyarrow.Array of (large) lists. Other packages take the Ragged itself: polars.Series(ragged), ...
 
-        Splits and values are not copied, but for booleans and strings (as large_binary). Arrow has no bfloat16, complex
+        Splits and values are shared. Booleans and strings (as large_binary) are copied. Arrow has no bfloat16, complex
         and quantized types.
         """
         return needed("pyarrow", "Ragged.to_arrow").array(self)
@@ -185,19 +185,19 @@ class Ragged:
     def from_awkward(cls, array: Any) -> Ragged:
         """From an awkward.Array of lists of numbers or strings.
 
-        Offsets and values are shared where awkward keeps them as lists of contiguous rows; other layouts (what indexing
-        with arrays leaves, strings) are copied. Regular dimensions below the ragged ones are inner dimensions of the
-        values. A missing value is an InvalidArgumentError that names its position.
+        Offsets and values are shared if awkward stores the rows one after the other. Other layouts, such as the result
+        of indexing with arrays, and strings are copied. Regular dimensions below the ragged ones become inner
+        dimensions of the values. A missing value raises InvalidArgumentError, which names its position.
         """
         return cls(*convert.from_awkward(array))
 
     def to_awkward(self) -> Any:
-        """An awkward.Array that shares splits and values; strings, as bytestrings, are copied."""
+        """An awkward.Array that shares splits and values. Strings are copied into bytestrings."""
         return convert.to_awkward(self.nested_splits, self.values)
 
     @classmethod
     def from_torch(cls, nested: Any) -> Ragged:
-        """From a torch nested tensor. The jagged layout is shared, gradients included; the strided one is copied."""
+        """From a torch nested tensor. The jagged layout is shared, gradients included; the strided layout is copied."""
         return cls(*convert.from_torch(nested))
 
     def to_torch(self) -> Any:
@@ -210,17 +210,17 @@ class Ragged:
         return cls(*convert.from_tf(ragged))
 
     def to_tf(self) -> Any:
-        """A tf.RaggedTensor; what is not TensorFlow's already is copied."""
+        """A tf.RaggedTensor. Arrays that are not TensorFlow's are copied."""
         return convert.to_tf(self.nested_splits, self.values)
 
     @classmethod
     def from_scipy(cls, matrix: Any, part: str = "data") -> Ragged:
-        """The rows of a scipy.sparse matrix or array: the stored numbers, or with part="indices" their columns.
+        """From the rows of a scipy.sparse matrix or array: the stored numbers, or with part="indices" their columns.
 
         CSR is shared; other formats are converted first.
         """
         return cls(*convert.from_scipy(matrix, part))
 
     def to_scipy(self, columns: Any, num_columns: int) -> Any:
-        """A scipy.sparse.csr_array with these values, at `columns` (a Ragged of the same splits, or its values)."""
+        """A scipy.sparse.csr_array with these values at `columns`, a Ragged with the same splits or its values."""
         return convert.to_scipy(self.nested_splits, self.values, columns, num_columns)

@@ -1,4 +1,4 @@
-"""How ragged data is shown: short, and cut in the middle when it is long, as NumPy does."""
+"""repr and HTML of ragged data. Long data is cut in the middle, as NumPy does it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import OpError
 from .arrays import numpy_of, numpy_parts
 
-_EDGE = 3  # rows at both ends of what is cut
-_NUMBERS = 20  # in one row that is shown in full
+_EDGE = 3  # rows shown at both ends when the middle is cut
+_NUMBERS = 20  # longest row that is shown in full
 _WIDTH = 100  # of lines
 
 
@@ -20,7 +20,7 @@ def ragged(value: Any) -> str:
     prefix = "Ragged("
     try:
         rows = _rows(value, len(prefix))
-    except (OpError, TypeError, ValueError):  # no splits, or no arrays: nothing has checked them
+    except (OpError, TypeError, ValueError):  # invalid splits, or no arrays: __init__ does not check them
         splits = ", ".join(_short(s) for s in value.nested_splits)
         return f"Ragged(nested_splits=[{splits}], values={_short(value.values)})"
     dtype = _dtype(value.values)
@@ -28,11 +28,11 @@ def ragged(value: Any) -> str:
 
 
 def html(value: Any) -> str:
-    """A table with a line for every row that `ragged` shows."""
+    """A table with one line for every row that `ragged` shows."""
     try:
         splits, values = numpy_parts(value.nested_splits, value.values, "Ragged")
         count = len(value)
-    except (OpError, TypeError, ValueError):  # no ragged tensor, or a scalar: there are no rows
+    except (OpError, TypeError, ValueError):  # invalid, or a scalar: there are no rows
         return f"<pre>{escape(ragged(value))}</pre>"
     edge = _EDGE if len(splits) + values.ndim <= 2 else 1
     lines = []
@@ -47,7 +47,7 @@ def html(value: Any) -> str:
 
 
 def variant_array(elements: Any, shape: tuple[int, ...]) -> str:
-    """One element per line, those in the middle left out if there are many."""
+    """One element per line, without the middle if there are many."""
     if not shape:
         return f"VariantArray({elements[0]!r}, shape=())"
     count = len(elements)
@@ -59,7 +59,7 @@ def variant_array(elements: Any, shape: tuple[int, ...]) -> str:
 
 
 def _ends(count: int, edge: int) -> list[int]:
-    """The places at both ends; all of them if that saves less than two."""
+    """The places at both ends, or all if fewer than two would be left out."""
     if count <= 2 * edge + 1:
         return list(range(count))
     return [*range(edge), *range(count - edge, count)]
@@ -85,7 +85,7 @@ def _dtype(values: Any) -> str:
 
 def _rows(value: Any, indent: int) -> str:
     splits, values = numpy_parts(value.nested_splits, value.values, "Ragged")
-    edge = _EDGE if len(splits) + values.ndim <= 2 else 1  # rows of rows fill the page fast
+    edge = _EDGE if len(splits) + values.ndim <= 2 else 1  # rows of rows take much room
     if not splits:
         return _block(values, edge, indent)
     return _level(splits, values, 0, len(splits[0]) - 1, edge, indent)

@@ -13,7 +13,7 @@ from .tensor import Ragged
 
 
 class VariantArray:
-    """An array of any rank whose elements are Ragged, or None where there is nothing.
+    """An array of any rank whose elements are Ragged, or None where one is missing.
 
     VariantArray(elements) takes the shape from the nesting of the lists; VariantArray(elements, shape) takes a flat
     list, row-major. A Ragged by itself, or shape=(), makes a scalar.
@@ -41,7 +41,7 @@ class VariantArray:
 
     @classmethod
     def of_pieces(cls, pieces: Any, shape: tuple[int, ...]) -> VariantArray:
-        """Around the elements that an operator made (_core.Pieces); they become Ragged when they are looked at."""
+        """Wraps the elements that an operator made (_core.Pieces). They become Ragged when they are read."""
         array = cls.__new__(cls)
         array._elements = pieces
         array._shape = shape
@@ -81,7 +81,7 @@ class VariantArray:
 
 
 def variant_parts(value: Any, what: str) -> tuple[Any, tuple[int, ...]]:
-    """The elements, row-major, and the shape of a VariantArray or of what can stand for one."""
+    """The elements, row-major, and the shape of a VariantArray, or of lists that stand for one."""
     if type(value) is list and value and not isinstance(value[0], (list, tuple)):
         return value, (len(value),)  # the usual case, without a copy
     if isinstance(value, VariantArray):
@@ -94,7 +94,7 @@ def variant_parts(value: Any, what: str) -> tuple[Any, tuple[int, ...]]:
 
 
 def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """The leaves of nested lists and their shape. Leaves are not looked at."""
+    """The leaves of nested lists and their shape. Leaves are not checked."""
     shape: list[int] = []
     level = [value]
     while level and isinstance(level[0], (list, tuple)):

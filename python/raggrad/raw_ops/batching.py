@@ -1,4 +1,4 @@
-"""Calls of several threads that share one batch: Batch, Unbatch and their gradient."""
+"""Batching across threads: Batch, Unbatch and their gradient."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ def Batch(
     cancellation: Cancellation | None = None,
     name: str | None = None,
 ) -> BatchOutput:
-    """Gathers the rows of calls that several threads make at the same time. Waits until the batch is processed.
+    """Gathers the rows of calls of several threads into a batch. Waits until the batch is processed.
 
-    The last call of a batch is its owner and gets all rows; the others get tensors without rows.
+    The last call of a batch is its owner and gets all rows. The other calls get tensors without rows.
 
     Args:
       in_tensors: a list of [rows, ...], half, bfloat16, float32, float64, [u]int8/16/32/64, bool, complex64, complex128
         or string.
       num_batch_threads: checked, but no threads are started.
-      max_batch_size: in rows. A batch is processed when it is full, when a call does not fit any more, and
-      batch_timeout_micros: after its first call. This and the sizes are those of the call that makes the resource.
-      grad_timeout_micros: without effect, as in TensorFlow.
-      max_enqueued_batches: 1: a call that does not fit into the open batch raises UnavailableError.
-      allowed_batch_sizes: the rows are padded to the next of them with copies of the first row.
+      max_batch_size: in rows. A batch is processed when it is full, when the next call does not fit, or
+        batch_timeout_micros after its first call. The call that makes the resource decides these values.
+      batch_timeout_micros: see max_batch_size.
+      grad_timeout_micros: has no effect, as in TensorFlow.
+      max_enqueued_batches: if 1, a call that does not fit into the open batch raises UnavailableError.
+      allowed_batch_sizes: batches are padded to the next of these sizes with copies of the first row.
       container, shared_name, batching_queue: where calls meet.
-      timeout_micros: how long this call may wait at most, then DeadlineExceededError.
+      timeout_micros: how long this call may wait before it raises DeadlineExceededError.
       cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
 
     Returns:
       batched_tensors: a list of [all rows, ...] for the owner, [0, ...] for the others.
       batch_index: [calls, 3], int64: id, first row, end; [0, 3] for the others.
-      id: int64 scalar, this call's own.
+      id: int64 scalar, the id of this call.
 
     >>> from raggrad import raw_ops
     >>> r = raw_ops.Batch(in_tensors=[[[1.0], [2.0]]], num_batch_threads=1, max_batch_size=2,
@@ -86,16 +87,16 @@ def Unbatch(
     cancellation: Cancellation | None = None,
     name: str | None = None,
 ) -> Any:
-    """The way back from Batch: every call leaves with its own rows of the batch that the owner brings.
+    """Undoes Batch: the owner brings the rows of a batch, and every call leaves with its own.
 
     Args:
       batched_tensor: [rows, ...] of the owner, [0, ...] of the others; types as in Batch.
       batch_index: [calls, 3], int64, as Batch gave it to this call.
       id: int64 scalar, as Batch gave it to this call.
-      timeout_micros: as in TensorFlow that of the resource, if this call makes it, and otherwise without effect: how
-        long calls wait for their rows, and rows for their call. None: 10 minutes, or what the runtime's limits say.
+      timeout_micros: TensorFlow's attribute. If this call makes the resource: how long calls wait there for their rows,
+        and rows for their call; otherwise it has no effect. None: the runtime's limits, 10 minutes by default.
       container, shared_name: where calls meet.
-      wait_micros: how long this call may wait at most; None: as long as the resource says. Then DeadlineExceededError.
+      wait_micros: how long this call may wait before it raises DeadlineExceededError. None: the resource's default.
       cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
 
     Returns:
@@ -134,19 +135,19 @@ def UnbatchGrad(
     cancellation: Cancellation | None = None,
     name: str | None = None,
 ) -> Any:
-    """Gradient of Unbatch: every call brings the gradient of its rows, the owner leaves with all of them.
+    """Gradient of Unbatch: every call brings the gradient of its rows, and the owner leaves with all of them.
 
-    The owner waits until all have come; the others return at once.
+    The owner waits for the other calls, which return at once.
 
     Args:
-      original_input: what Unbatch got as batched_tensor. The call is an owner if it has elements, which are not read.
-      batch_index: [calls, 3], int64, as Unbatch got it. Only an owner's ids are looked at.
-      grad: [rows, ...], the gradient of the rows that Unbatch gave; types as in Batch. It is not copied: do not write
-        to the array before the owner has returned.
+      original_input: the batched_tensor of Unbatch. A call is an owner if it has elements here; they are not read.
+      batch_index: [calls, 3], int64, as Unbatch got it. Only the ids of an owner's index are read.
+      grad: [rows, ...], the gradient of the rows that Unbatch returned; types as in Batch. It is not copied: do not
+        write to the array before the owner has returned.
       id: int64 scalar, as Unbatch got it.
       container, shared_name: where calls meet.
-      timeout_micros: how long an owner may wait at most; None: as long as the resource says, which is 10 minutes;
-        math.inf: for ever. Then DeadlineExceededError.
+      timeout_micros: how long an owner may wait before it raises DeadlineExceededError. None: the resource's default,
+        10 minutes; math.inf: no limit.
       cancellation: raggrad.batching.Cancellation, ends the wait with CancelledError.
 
     Returns:
@@ -159,7 +160,7 @@ def UnbatchGrad(
     >>> raw_ops.UnbatchGrad(original_input=[[1.0], [2.0]], batch_index=index, grad=[[0.25]], id=8).tolist()
     [[0.5], [0.25]]
     """
-    # Past Runtime.unbatch_grad: another ten keywords would be a sixth of a small call.
+    # Skips Runtime.unbatch_grad: passing ten keywords once more would be a sixth of a small call.
     return _unbatch_grad(
         default_runtime(), original_input, batch_index, grad, id, container, shared_name, T, timeout_micros,
         cancellation, False, None,

@@ -1,4 +1,4 @@
-"""Rows without entries get one: SparseFillEmptyRows, RaggedFillEmptyRows and their gradients."""
+"""One entry for every empty row: SparseFillEmptyRows, RaggedFillEmptyRows and their gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..settings import fast_accumulation
 from ..typing import ArrayLike, DTypeLike
 
 _fast = fast_accumulation.get
-_tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
+_tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
 class SparseFillEmptyRowsOutput(NamedTuple):
@@ -43,16 +43,16 @@ def SparseFillEmptyRows(
     """Orders the entries of a sparse array by row, and gives every row without entries one with the default value.
 
     Args:
-      indices: [n, d], int64. Only column 0, the row, is looked at.
+      indices: [n, d], int64. Only column 0, the row, is read.
       values: [n], half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool or strings.
-      dense_shape: [d], int64. Only dense_shape[0], the number of rows, is looked at.
+      dense_shape: [d], int64. Only dense_shape[0], the number of rows, is read.
       default_value: scalar of the dtype of values.
 
     Returns:
-      output_indices: [n_full, d]; those of the entries made are (row, 0, 0, ...).
+      output_indices: [n_full, d]; new entries are at (row, 0, 0, ...).
       output_values: [n_full].
-      empty_row_indicator: [dense_shape[0]], bool: which rows had no entries.
-      reverse_index_map: [n], int64: where each entry is in the output.
+      empty_row_indicator: [dense_shape[0]], bool: true for rows that had no entries.
+      reverse_index_map: [n], int64: the place of each entry in the output.
 
     >>> from raggrad import raw_ops
     >>> r = raw_ops.SparseFillEmptyRows(
@@ -75,7 +75,7 @@ def RaggedFillEmptyRows(
     T: DTypeLike | None = None,
     name: str | None = None,
 ) -> RaggedFillEmptyRowsOutput:
-    """Gives every row of a ragged array that has no values one: the default value.
+    """Gives every empty row of a ragged array one value, the default value.
 
     Args:
       value_rowids: [n], int64: the row of each value.
@@ -84,8 +84,8 @@ def RaggedFillEmptyRows(
       default_value: scalar of the dtype of values.
 
     Returns:
-      output_value_rowids: [n_full]; but [0, 1] if nrows is 0, as TensorFlow has it.
-      output_values, empty_row_indicator, reverse_index_map: as of SparseFillEmptyRows.
+      output_value_rowids: [n_full]; of shape [0, 1] if nrows is 0, as in TensorFlow.
+      output_values, empty_row_indicator, reverse_index_map: as from SparseFillEmptyRows.
 
     >>> from raggrad import raw_ops
     >>> r = raw_ops.RaggedFillEmptyRows(value_rowids=[0, 0, 2], values=[5, 6, 7], nrows=4, default_value=-1)
@@ -102,7 +102,7 @@ def SparseFillEmptyRowsGrad(
     """Gradient of SparseFillEmptyRows.
 
     Args:
-      reverse_index_map: [n], int64: where the forward put entry i, in [0, n_full).
+      reverse_index_map: [n], int64, in [0, n_full): the place that the forward gave to each entry.
       grad_values: [n_full], half, bfloat16, float32, float64, [u]int8/16/32/64, complex64 or complex128.
 
     Returns:

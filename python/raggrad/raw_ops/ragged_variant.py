@@ -1,4 +1,4 @@
-"""Ragged tensors as arrays of variants: RaggedTensorToVariant, its way back and its gradient."""
+"""Ragged tensors as arrays of variants: RaggedTensorToVariant, its inverse and its gradient."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def RaggedTensorToVariant(
     Args:
       rt_nested_splits: list of [rows + 1], int32 or int64, outermost first: the splits of the ragged tensor.
       rt_dense_values: its values.
-      batched_input: whether to cut; otherwise the result is a scalar that has everything as it is.
+      batched_input: whether to cut. If not, the result is a scalar that holds the whole ragged tensor.
 
     Returns:
-      encoded_ragged: raggrad.VariantArray. Its elements share one copy of the values.
+      encoded_ragged: a raggrad.VariantArray. Its elements share one copy of the values.
 
     >>> from raggrad import raw_ops
     >>> raw_ops.RaggedTensorToVariant(
@@ -62,7 +62,7 @@ def RaggedTensorFromVariant(
     Tsplits: DTypeLike = "int64",
     name: str | None = None,
 ) -> RaggedTensorFromVariantOutput:
-    """Puts the elements of an array together: the way back from RaggedTensorToVariant.
+    """Puts the elements of an array together; the inverse of RaggedTensorToVariant.
 
     Args:
       encoded_ragged: raggrad.VariantArray, or a (nested) list of raggrad.Ragged. Its rank is d.

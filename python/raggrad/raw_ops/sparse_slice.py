@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from ..typing import ArrayLike, DTypeLike
 
-_tuple = tuple.__new__  # makes a named tuple without the detour over its constructor
+_tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
 class SparseSliceOutput(NamedTuple):
@@ -26,17 +26,18 @@ def SparseSlice(
     T: DTypeLike | None = None,
     name: str | None = None,
 ) -> SparseSliceOutput:
-    """Keeps the entries with start <= index < start + size in every column, in their order.
+    """Keeps the entries with start <= index < start + size in every dimension, in their order.
 
     Args:
       indices: [n, d], int64, in any order.
       values: [n], half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool or strings.
-      shape, start, size: [d], int64: the shape of the sparse array, and the box.
+      shape: [d], int64: the shape of the sparse array.
+      start, size: [d], int64: the box.
 
     Returns:
       output_indices: [m, d], moved by -start.
       output_values: [m].
-      output_shape: [d]: size, as far as it lies within shape.
+      output_shape: [d]: size, cut off where the box leaves shape.
 
     >>> from raggrad import raw_ops
     >>> r = raw_ops.SparseSlice(
@@ -59,13 +60,13 @@ def SparseSliceGrad(
     """Gradient of SparseSlice with respect to the values.
 
     Args:
-      backprop_val_grad: [m], the numbers of SparseFillEmptyRowsGrad or qint8, quint8, qint32.
+      backprop_val_grad: [m], the types of SparseFillEmptyRowsGrad or qint8, quint8, qint32.
       input_indices: [n, d], int64: the entries before the slice.
-      input_start: [d], int64: where the slice starts.
+      input_start: [d], int64: the start of the slice.
       output_indices: [m, d], int64: the entries of the slice, in the same order.
 
     Returns:
-      val_grad: [n], the gradient where an entry is in the slice, otherwise 0.
+      val_grad: [n], the gradient of entries in the slice, 0 for the others.
 
     >>> from raggrad import raw_ops
     >>> raw_ops.SparseSliceGrad(
