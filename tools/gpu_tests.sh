@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of a build that need a GPU and says how many ran:
+# Runs the tests of a build that need a GPU and prints how many ran:
 #
-#   tools/gpu_tests.sh PRESET [--all]      --all: it is an error if there is no GPU to run them on
+#   tools/gpu_tests.sh PRESET [--all]      --all: fails if there is no GPU to run them on
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,6 +20,6 @@ fi
 echo "GPU tests: $ran passed, $skipped not run"
 if [ "$skipped" -gt 0 ]; then sed -nE 's/^[0-9]+: (.*there are no kernels.*)/\1/p' "$log" | sort -u | head -n 1; fi
 if [ "${2:-}" = --all ] && [ "$ran" -le "$skipped" ]; then
-  echo 'gpu_tests: there is no GPU that these tests could run on'
+  echo 'gpu_tests: there is no GPU to run these tests on'
   exit 1
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Is the working tree slower than a commit?
+# Finds workloads that are slower in the working tree than in a commit:
 #
 #   tools/perf_check.sh VENV COMMIT [arguments of python -m raggrad bench]
 #
-# Builds both as packages, into build/perf/, and times them in turns. VENV has what raggrad needs to run.
+# Builds both as packages, into build/perf/, and measures them in turns. VENV has the packages that raggrad needs.
 set -euo pipefail
 
 venv=$1

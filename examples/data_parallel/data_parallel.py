@@ -38,7 +38,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def spiral(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two arms that wind around each other; +1 and -1 say which one a point is on."""
+    """Points on two arms that wind around each other, and +1 or -1 for the arm of each."""
     arm = rng.integers(0, 2, size=(rows, 1))
     turn = rng.uniform(0.25, 1.25, size=(rows, 1))
     angle = 2 * np.pi * turn + np.pi * arm
@@ -47,7 +47,7 @@ def spiral(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]
 
 
 class Trainer:
-    """Workers that are threads, and a barrier at the end of each step, behind which the parameters are new."""
+    """Worker threads, with a barrier at the end of each step, after which all see the new parameters."""
 
     def __init__(self, parameters: Parameters, workers: int, rows: int, seed: int, runtime: Runtime) -> None:
         self.shared = SharedModel(parameters, workers * rows, runtime)
@@ -84,14 +84,14 @@ class Trainer:
                 if result.gradients is not None:
                     self._update(result.gradients)
                 end_of_step.wait()
-        except threading.BrokenBarrierError:  # somebody else failed
+        except threading.BrokenBarrierError:  # another worker failed
             pass
         except BaseException as failure:
             self._failures.append(failure)
             self._stop(end_of_step)
 
     def _stop(self, end_of_step: threading.Barrier) -> None:
-        """Ends the waits of all workers, wherever they are."""
+        """Ends the waits of all workers."""
         self.shared.cancellation.cancel()
         end_of_step.abort()
 
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 class _bar:
-    """A progress bar, if tqdm is there; otherwise a line now and then."""
+    """A progress bar if tqdm is installed, otherwise a line from time to time."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

@@ -1,6 +1,6 @@
 """The model that the workers share: a hidden layer on a batch of rows, and its gradient.
 
-Everything here works on one large batch. Where its rows come from, one worker or eight, makes no difference.
+All functions work on one large batch. It makes no difference whether its rows come from one worker or eight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Parameters = dict[str, np.ndarray]
 
 
 class Activations(NamedTuple):
-    """What the forward pass keeps for the gradients."""
+    """Intermediate results of the forward pass that the gradients need."""
 
     rows: np.ndarray
     hidden: np.ndarray
@@ -34,7 +34,7 @@ def forward(parameters: Parameters, rows: np.ndarray) -> Activations:
 
 
 def gradients(parameters: Parameters, a: Activations, d_output: np.ndarray) -> Parameters:
-    """Of the parameters, given that of the output: one row of `d_output` for each row of the batch."""
+    """Gradients of the parameters, given the gradient of the output, `d_output`, with one row for each of the batch."""
     d_hidden = (d_output @ parameters["output_weight"].T) * (1 - np.square(a.hidden))
     return {
         "hidden_weight": a.rows.T @ d_hidden,

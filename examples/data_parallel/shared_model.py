@@ -2,12 +2,12 @@
 
 Each worker has rows of its own. They meet three times, each time in one call:
 
-    Batch        all rows become one batch; the last worker to come owns it and runs the model on it, once
-    Unbatch      every worker gets the outputs of its own rows, and computes its loss and the gradient of it
-    UnbatchGrad  every worker hands its gradient in; the owner gets all of them, in the order of the batch's rows,
+    Batch        joins all rows in one batch; the last worker to come owns it and runs the model on it, once
+    Unbatch      gives every worker the outputs of its own rows; it computes its loss and the gradient of it
+    UnbatchGrad  takes the gradient of every worker; the owner gets all of them, in the order of the batch's rows,
                  and runs the gradient of the model, once
 
-Who owns a batch is decided anew in every step, by who comes last. The others return from UnbatchGrad at once.
+In every step the worker that comes last is the owner. The others return from UnbatchGrad at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raggrad.batching import Cancellation, Runtime
 
 from network import Activations, Parameters, forward, gradients, loss_and_gradient
 
-TIMEOUT_MICROS = 60_000_000  # a worker that has died must not stop the others for ever
+TIMEOUT_MICROS = 60_000_000  # a worker that died must not stop the others for ever
 
 
 class StepResult(NamedTuple):
@@ -28,7 +28,7 @@ class StepResult(NamedTuple):
 
 
 class SharedModel:
-    """The model as a worker sees it: its own rows in, its own outputs back."""
+    """The model as a worker sees it: it gives its own rows and gets its own outputs."""
 
     def __init__(self, parameters: Parameters, rows_per_batch: int, runtime: Runtime | None = None) -> None:
         self.parameters = parameters
@@ -41,7 +41,7 @@ class SharedModel:
         batch = self.runtime.batch(
             in_tensors=[rows],
             num_batch_threads=1,
-            max_batch_size=self.rows_per_batch,  # the batch is complete when everybody is here
+            max_batch_size=self.rows_per_batch,  # the batch is complete when all workers have come
             batch_timeout_micros=TIMEOUT_MICROS,
             cancellation=self.cancellation,
         )
@@ -68,5 +68,5 @@ class SharedModel:
         return StepResult(loss, gradients(self.parameters, activations, d_outputs))
 
     def _forward(self, rows: np.ndarray) -> Activations:
-        # Without rows, which is what all but the owner get, this costs next to nothing and keeps types and shapes.
+        # All but the owner have no rows here: that costs next to nothing and keeps types and shapes.
         return forward(self.parameters, rows)

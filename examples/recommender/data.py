@@ -1,8 +1,8 @@
-"""A generated click log with a known structure, so that learning can be told from luck.
+"""A generated click log with a known structure, so that one can see what a model has learned.
 
 A shop shows items to users, hour by hour. Whether an impression is clicked depends on
-  * taste:  items have a topic, users have one to three topics they like; what a user clicked before
-            and the tags in the profile both hint at them;
+  * taste:  items have a topic, users like one to three topics; the items that a user clicked before and the tags in the
+            profile both hint at them;
   * zeal:   eager users click more, and their history holds more of the shop's bargains;
   * time:   every item has its own good and bad hours, and is offered in some hours only;
   * novelty: new users, who have no history at all, hesitate.
@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Impressions:
-    """Impressions in order of their hour, so that a part of the day is a range."""
+    """Impressions, ordered by hour, so that a part of the day is a range."""
 
     user: np.ndarray
     item: np.ndarray
@@ -77,13 +77,13 @@ class ClickLog:
     heldout: Impressions
 
     def sample(self, rng: np.random.Generator, size: int, tag_dropout: float = 0.2) -> Batch:
-        """A random training batch. Some profiles are hidden so that no one leans on tags alone."""
+        """A random training batch. Some profiles are hidden, so that the model does not rely on tags alone."""
         daypart = int(rng.integers(DAYPARTS))
         rows = rng.integers(*self.train.daypart_range(daypart), size=size)
         return self._batch(self.train, daypart, rows, rng.random(size) >= tag_dropout)
 
     def heldout_batches(self) -> list[Batch]:
-        """All held-out impressions, one batch for each part of the day that has some."""
+        """All held-out impressions: one batch for each part of the day that has any."""
         ranges = [np.arange(*self.heldout.daypart_range(daypart)) for daypart in range(DAYPARTS)]
         return [
             self._batch(self.heldout, daypart, rows, np.ones(len(rows), bool))
@@ -142,7 +142,7 @@ def generate(sizes: Sizes, seed: int) -> ClickLog:
 
 
 def _schedule(rng: np.random.Generator, items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each item is on offer for a stretch of hours (round midnight too) and has its own peak."""
+    """Each item is on offer for several hours in a row, which may pass midnight, and has its own peak."""
     hours_since_opening = (np.arange(HOURS) - rng.integers(HOURS, size=(items, 1))) % HOURS
     offered = hours_since_opening < rng.integers(4, 13, size=(items, 1))
     peak = rng.integers(HOURS, size=(items, 1))

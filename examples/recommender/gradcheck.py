@@ -15,8 +15,8 @@ from model import GRADIENT_PATHS, Recommender
 STEP = 1e-5
 MAX_RELATIVE_ERROR = 1e-6
 
-# Small enough to try every entry, large enough for repeated ids, empty histories, users without
-# tags, hidden tags, and slots outside the sliced block.
+# Small enough to try every entry, large enough for repeated ids, empty histories, users without tags, hidden tags, and
+# slots outside the sliced block.
 CHECK_SIZES = Sizes(items=15, users=40, topics=3, tags_per_topic=3, impressions=400, heldout=4)
 CHECK_BATCH = 48
 
@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        # A gradient that is zero everywhere would agree with a parameter that is not connected.
+        # A gradient of zeros only would also pass for a parameter that has no effect.
         return self.largest > 0 and self.relative_error <= MAX_RELATIVE_ERROR
 
 

@@ -1,4 +1,4 @@
-"""How good are predicted clicks? Log loss and AUC, and what they are at worst and at best."""
+"""Quality of predicted clicks: log loss and AUC, and their worst and best values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Score(NamedTuple):
 
 
 def log_loss(logits: np.ndarray, clicked: np.ndarray) -> float:
-    """Mean of -log p(what happened), safe for logits of any size."""
+    """Mean of -log p(outcome), safe for logits of any size."""
     return float(np.mean(np.logaddexp(0, logits) - clicked * logits))
 
 
 def auc(logits: np.ndarray, clicked: np.ndarray) -> float:
-    """The chance that a clicked impression outscores one that was not; ties count half."""
+    """The probability that a clicked impression outscores another one; ties count half."""
     _, group, sizes = np.unique(logits, return_inverse=True, return_counts=True)
     last_ranks = np.cumsum(sizes)
     ranks = (last_ranks - (sizes - 1) / 2)[group]

@@ -5,8 +5,8 @@
           + sum of the clicked items' weights / sqrt(number)     zeal; newcomers have `cold_start`
           + value of the (item, hour) slot                       time
 
-What is irregular - lists of any length, empty ones, sparse slots - is raggrad's, forwards and backwards; NumPy does
-the inner products.
+raggrad computes everything irregular (lists of any length, empty lists, sparse slots), forwards and backwards. NumPy
+computes the inner products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raggrad.raw_ops import RaggedFillEmptyRowsOutput, SparseSliceOutput
 
 from data import DAYPART_HOURS, HOURS, Batch, ClickLog
 
-# Which functions a gradient comes through; gradcheck.py prints it, and tests break them one by one.
+# The functions that compute each gradient. gradcheck.py prints them, and tests break them one by one.
 GRADIENT_PATHS = {
     "history_table": ["safe_embedding_lookup_sparse_grad"],
     "item_table": ["IndexedSlices"],
@@ -32,7 +32,7 @@ GRADIENT_PATHS = {
 
 @dataclass(frozen=True)
 class Activations:
-    """What the forward pass keeps for the gradients."""
+    """Intermediate results of the forward pass that the gradients need."""
 
     logits: np.ndarray
     item_vectors: np.ndarray
@@ -52,7 +52,7 @@ class Recommender:
             return (0.1 * rng.normal(size=shape)).astype(dtype)
 
         self.slots = log.slots
-        # A user without history is given this extra item; it learns what newcomers like.
+        # Users without history have this extra item, which learns what newcomers like.
         self.newcomer_id = log.sizes.items
         self.parameters = {
             "history_table": table(log.sizes.items + 1, width),
@@ -101,7 +101,7 @@ class Recommender:
         )  # fmt: skip
 
     def gradients(self, batch: Batch, a: Activations) -> dict[str, IndexedSlices]:
-        """Gradients of the mean log loss, for every parameter: only the rows that the batch used."""
+        """Gradients of the mean log loss for all parameters, with only the rows that the batch used."""
         p = self.parameters
         d_logits = (_sigmoid(a.logits) - batch.clicked) / len(batch)
         d_products = d_logits[:, None] * a.item_vectors
@@ -110,7 +110,7 @@ class Recommender:
             d_products, p["history_table"], batch.history, combiner="mean", default_id=self.newcomer_id
         )
 
-        # A user whose tags took no part is missing here, which stands for zeros.
+        # None, which stands for zeros, for users whose tags took no part.
         d_tags = [
             None if attention is None else Ragged([], np.outer(attention, d_products[u]))
             for u, attention in enumerate(a.tag_attention)
@@ -123,7 +123,7 @@ class Recommender:
         d_block = IndexedSlices(d_logits, a.block_position, a.block.output_values.shape).to_dense()
         d_slots = ops.slice_grad(d_block, self.slots, a.block_start, a.block.output_indices)
 
-        # Rows that were read several times are in here several times, and IndexedSlices adds them.
+        # Rows that were read several times occur several times; IndexedSlices adds them.
         read = {
             "item_table": (d_logits[:, None] * (a.history_vectors + a.tag_focus), batch.item),
             "tag_table": (d_tag_vectors, batch.tags.values),

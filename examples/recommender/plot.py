@@ -21,7 +21,7 @@ class Curves:
 
 
 def moving_average(values: list[float], window: int) -> np.ndarray:
-    """Mean of up to `window` values that end at each place."""
+    """For each place, the mean of up to `window` values that end there."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(sums))
     starts = np.maximum(ends - window, 0)

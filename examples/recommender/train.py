@@ -74,7 +74,7 @@ def predict(model: Recommender, batches: list[Batch]) -> np.ndarray:
 
 
 def evaluation_steps(steps: int) -> set[int]:
-    """Every tenth of the run, and more often at its start, where the loss changes fastest."""
+    """Every tenth of the run, and more steps at its start, where the loss changes fastest."""
     tenth = max(1, steps // 10)
     return {steps, *range(tenth, steps, tenth), *(tenth >> halvings for halvings in range(1, 8))}
 

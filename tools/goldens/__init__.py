@@ -1,1 +1,1 @@
-"""Golden cases: what TensorFlow answers to given inputs, and the tools that record it."""
+"""Golden cases: inputs with TensorFlow's answers, and the tools that record them."""

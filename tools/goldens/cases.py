@@ -1,9 +1,8 @@
-"""All golden cases: the directed ones of every operator, and random ones without end.
+"""All golden cases: the directed ones of every operator, and random ones.
 
-A case is a dict in the format of the golden files, without the answer. To cover one more
-operator, write a module with OPERATORS, directed(op) and random_case(rng, op, max_elements), and
-name it in MODULES. No random case may be one that TensorFlow does not survive or answers with
-uninitialised memory: those belong into crashes.py.
+A case is a dict in the format of the golden files, without the answer. To cover one more operator, write a module with
+OPERATORS, directed(op) and random_case(rng, op, max_elements), and name it in MODULES. TensorFlow must survive every
+random case and not answer with uninitialised memory; other inputs belong into crashes.py.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ import numpy as np
 from . import (
     fill_empty_rows,
     fill_empty_rows_grad,
+    from_variant,
     segment,
     segment_grad,
     slice_grad,
     sparse_slice,
-    variant,
+    to_variant,
     variant_grad,
 )
 
 MODULES = (
-    segment_grad, fill_empty_rows_grad, slice_grad, variant_grad, segment, fill_empty_rows, sparse_slice, variant,
+    segment_grad, fill_empty_rows_grad, slice_grad, variant_grad, segment, fill_empty_rows, sparse_slice, to_variant,
+    from_variant,
 )
 OPERATORS = {op: module for module in MODULES for op in module.OPERATORS}
 

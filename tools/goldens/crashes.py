@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Writes crashes.jsonl: inputs that TensorFlow does not survive or answers with garbage.
 
-None of them is run through TensorFlow. `tf` tells what TensorFlow 2.21.0 does: "garbage" (memory
-that was never written, or a plainly wrong answer), "segfault" or "abort". `error.code` is the code
-this library gives; "OK" means that `outputs` holds the answer.
+None of them is run through TensorFlow. `tf` is what TensorFlow 2.21.0 does: "garbage" (memory that was never written,
+or a plainly wrong answer), "segfault" or "abort". `error.code` is raggrad's answer; "OK" means that `outputs` holds it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from goldens.values import values
 
 VARIANT_GRAD = "RaggedTensorToVariantGradient"
 FROM_VARIANT = "RaggedTensorFromVariant"
-VARIES = "segfault*"  # or garbage or an abort: it depends on what lies beside the buffers
+VARIES = "segfault*"  # or garbage or an abort, depending on the memory beside the buffers
 
 Crash = dict[str, Any]
 
@@ -108,7 +107,7 @@ def _inputs(elements: list[Ragged | None], splits: object, shape: object,
 
 
 def variant_refusals() -> Iterator[Crash]:
-    """Inputs whose sizes cannot be right: the library refuses them."""
+    """Inputs whose sizes cannot be right. raggrad refuses them."""
     one, two, three = (_ragged("float32", (n,)) for n in (1, 2, 3))
     scalar, gone = _ragged("float32", ()), None
     nested = Ragged([tensor("int64", [0, 2, 3])], three.values)
@@ -142,7 +141,7 @@ def variant_refusals() -> Iterator[Crash]:
 
 
 def variant_answers() -> Iterator[Crash]:
-    """Inputs that have an answer, although TensorFlow dies of them."""
+    """Inputs that have a right answer although they kill TensorFlow."""
     scalar = _inputs([None], 0, [2], ())
     yield _crash(Case(VARIANT_GRAD, "missing-scalar-splits-scalar", scalar,
                       {"Tvalues": "float32"}, "zeros of dense_values_shape"),
@@ -164,7 +163,7 @@ def variant_answers() -> Iterator[Crash]:
 
 
 def from_variant_crashes() -> Iterator[Crash]:
-    """Elements whose splits are empty, and more rows than 32 bits count."""
+    """Elements whose splits are empty, and more rows than 32 bits can count."""
     empty, good = tensor("int64", []), tensor("int64", [0, 2])
     none, two = tensor("float32", []), tensor("float32", [1, 2])
 
@@ -193,7 +192,7 @@ def from_variant_crashes() -> Iterator[Crash]:
 
 
 def segment_forward_crashes(op: str) -> Iterator[Crash]:
-    """More segments than TensorFlow, which takes the low 32 bits, can count."""
+    """More segments than TensorFlow can count: it takes the low 32 bits."""
     data = values(rng_for(op, "data"), "float32", (3, 2))
     for label, ids, count in (("low-bits-four", [0, 1], 2**40 + 4), ("low-bits-zero", [], 2**40)):
         inputs = {

@@ -1,4 +1,4 @@
-"""Tensors, ragged variants and cases, and how a golden file spells them in JSON."""
+"""Tensors, ragged variants and cases, and their JSON form in golden files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tensor:
 
 
 def tensor(dtype: str, data: Any) -> Tensor:
-    """A tensor of the named type with a copy of the data."""
+    """A tensor of the named type, with a copy of the data."""
     return Tensor(dtype, np.array(data, numpy_dtype(dtype)))
 
 
@@ -48,7 +48,7 @@ class Ragged:
 
 @dataclass
 class Variant:
-    """An array of ragged elements; None stands for an element that holds no ragged value."""
+    """An array of ragged elements; None stands for a missing one."""
 
     shape: tuple[int, ...]
     elements: list[Ragged | None]
@@ -123,5 +123,5 @@ def _decode_ragged(encoded: dict[str, Any]) -> Ragged:
 
 
 def rng_for(*words: str) -> np.random.Generator:
-    """A generator that depends on the words alone, so a new case leaves the others as they are."""
+    """A generator that depends on the words alone, so that a new case does not change the others."""
     return np.random.default_rng(zlib.crc32("/".join(words).encode()))

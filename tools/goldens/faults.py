@@ -1,4 +1,4 @@
-"""Faults: small edits that make good inputs bad, alone and in pairs to fix the order of checks."""
+"""Faults: small edits that make good inputs bad. Pairs of them show the order of checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def put(name: str, position: float, value: Callable[[Inputs], int] | int) -> Fau
 
 
 def replace(name: str, make: Callable[[np.ndarray], np.ndarray]) -> Fault:
-    """Exchanges an input for one made from it; the type stays."""
+    """Replaces an input by one made from it, of the same type."""
 
     def apply(inputs: Inputs) -> None:
         old = inputs[name]
@@ -52,7 +52,7 @@ def as_cube(name: str) -> Fault:
 def singles_and_pairs(faults: dict[str, Fault]) -> Iterator[tuple[str, list[Fault]]]:
     """Every fault alone and every two together, applied in the order of the table.
 
-    Tables list edits of numbers before edits of ranks, so that both of a pair can be made.
+    Tables list edits of numbers before edits of ranks, so that both edits of a pair are possible.
     """
     for count in (1, 2):
         for names in combinations(faults, count):
@@ -60,7 +60,7 @@ def singles_and_pairs(faults: dict[str, Fault]) -> Iterator[tuple[str, list[Faul
 
 
 def inject(rng: np.random.Generator, inputs: Inputs, faults: dict[str, Fault]) -> None:
-    """Makes one or two of the faults, drawn at random."""
+    """Applies one or two random faults."""
     order = list(faults)
     chosen = rng.choice(len(order), size=rng.integers(1, 3), replace=False)
     for place in sorted(chosen):

@@ -74,7 +74,7 @@ def faults(op: str) -> dict[str, Fault]:
 
 
 def _layouts(rng: np.random.Generator) -> dict[str, tuple[np.ndarray, int]]:
-    """Rows of entries, and how many rows there are."""
+    """Rows of entries, and the number of rows."""
     some = rng.integers(0, 12, 17)
     return {
         "no-entries": (np.zeros(0, np.int64), 3),
@@ -161,11 +161,11 @@ def _wrong_types(op: str) -> Iterator[Case]:
 
 
 def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
-    max_elements //= 4  # there are two outputs of rows + count elements
+    max_elements //= 4  # two outputs have rows + count elements
     columns = int(rng.integers(1, 5))
     rows = log_uniform(rng, max_elements)
     count = log_uniform(rng, max_elements // columns) if rows else 0
-    # Entries may all be in a part of the rows: long gaps.
+    # All entries may lie in a part of the rows, which leaves long gaps.
     rows_of_entries = rng.integers(0, max(log_uniform(rng, rows), 1), count)
     if rng.random() < 0.6:
         rows_of_entries.sort()

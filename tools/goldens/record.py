@@ -40,7 +40,7 @@ def cases_of(op: str) -> Iterator[dict[str, Any]]:
 
 
 def record(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with TensorFlow's answer, which must come out the same twice."""
+    """The case with TensorFlow's answer, which must be the same twice."""
     answer = tf_runner.run(case)
     if answer != tf_runner.run(case):
         raise SystemExit(f"{case['name']}: TensorFlow gives two answers; not a golden case")
@@ -75,7 +75,7 @@ def main() -> None:
     crashes.write(arguments.output / "crashes.jsonl")
     batching_crashes.write(arguments.output / "batching" / "crashes.jsonl")
     sys.stdout.flush()
-    os._exit(0)  # calls that wait for ever do not let the interpreter go
+    os._exit(0)  # calls that wait for ever would keep the interpreter from ending
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _case(op: str, label: str, dtype: str, *index_types: str, note: str = "", **
 def directed(op: str) -> Iterator[Case]:
     for dtype in _dtypes(op):
         yield _case(op, f"some-{dtype}", dtype, *INDEX_PAIRS[len(dtype) % 4])
-        # Sums are in groups of eight: every number of rows around them.
+        # Sums are made in groups of eight: all numbers of rows around multiples of it.
         yield _case(op, f"long-{dtype}", dtype, count=60, segments=4, inner=(5,))
     for dtype in FLOATS:
         for count in (1, 2, 7, 8, 9, 10, 16, 17, 18, 26):
@@ -133,7 +133,7 @@ def _wrong_types(op: str) -> Iterator[Case]:
 def _at_the_edge_of_flushing(op: str, inputs: Inputs) -> bool:
     """Whether a quotient is the smallest normal number, or next to it.
 
-    Machines differ there: aarch64 flushes what is below it before rounding, x86-64 what is below it after rounding.
+    Machines differ there: aarch64 flushes what is below it before rounding, x86-64 after rounding.
     """
     data = inputs["data"]
     if "Sum" in op or data.dtype not in ("float32", "float64"):
@@ -159,7 +159,7 @@ def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
         rng, op, pick(rng, _dtypes(op)), pick(rng, INDEX_TYPES), pick(rng, INDEX_TYPES), rows=rows, inner=inner,
         count=count, segments=log_uniform(rng, room), palette=pick(rng, PALETTES),
     )
-    if _has_num_segments(op) and count:  # not below what is named
+    if _has_num_segments(op) and count:  # not below the largest segment id
         least = int(inputs["segment_ids"].array[-1]) + 1
         inputs["num_segments"].array[...] = max(int(inputs["num_segments"].array), least)
     while _at_the_edge_of_flushing(op, inputs):

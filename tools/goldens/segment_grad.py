@@ -217,7 +217,7 @@ def _errors(op: str) -> Iterator[Case]:
 
 
 def _index_types(label: str) -> tuple[str, str]:
-    """Spreads the four combinations of index types over the error cases."""
+    """Distributes the four combinations of index types over the error cases."""
     return list(product(INDEX_TYPES, INDEX_TYPES))[len(label) % 4]
 
 
@@ -255,7 +255,7 @@ def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
 
 
 def _spread_indices(rng: np.random.Generator, inputs: Inputs) -> None:
-    """Moves the indices of a V2 case far apart: its output holds only the rows that are named."""
+    """Moves the indices of a V2 case far apart. Its output has only the rows that they name."""
     indices = inputs["indices"]
     stride = int(rng.integers(1, INT32_MAX // int(inputs["dense_output_dim0"].array)))
     inputs["indices"] = tensor(indices.dtype, indices.array.astype(np.int64) * stride)

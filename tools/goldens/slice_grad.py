@@ -142,7 +142,7 @@ def _wrong_types(op: str) -> Iterator[Case]:
         inputs = _inputs(values(rng_for(op, name), "float32", (1,)), [[1]], [0], [[1]])
         inputs[name] = tensor("int32", inputs[name].array)
         yield Case(op, f"err-{name}-int32", inputs, note="dtype")
-    # qint8, quint8 and qint32 are left out: TensorFlow lacks the kernels, this library has them.
+    # Without qint8, quint8 and qint32: TensorFlow lacks these kernels, raggrad has them.
     for dtype in ("bool", "string", "qint16", "quint16", "float8_e4m3fn", "int4"):
         backprop = values(rng_for(op, dtype), dtype, (1,))
         inputs = _inputs(backprop, [[1]], [0], [[1]])

@@ -148,7 +148,7 @@ def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
         rng, pick(rng, PLAIN), rank, count, int(rng.integers(1, 60)), pick(rng, PALETTES),
         pick(rng, ("sorted", "shuffled")),
     )
-    if rng.random() < 0.5:  # most of it
+    if rng.random() < 0.5:  # a box that takes most of the array
         inputs["size"].array[...] = inputs["shape"].array
     if rank and rng.random() < 0.3:
         _hostile_box(rng, inputs)
@@ -158,7 +158,7 @@ def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
 
 
 def _hostile_box(rng: np.random.Generator, inputs: Inputs) -> None:
-    """Numbers at the ends of the range, in one column, as far as TensorFlow has an answer to them."""
+    """Numbers at the ends of the range, in one column, where TensorFlow has an answer to them."""
     column = rng.integers(inputs["start"].array.size)
     while True:
         box = {name: inputs[name].array.copy() for name in ("shape", "start", "size")}

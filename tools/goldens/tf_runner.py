@@ -1,7 +1,7 @@
 """Runs golden cases through TensorFlow.
 
-As a program it is a worker: one JSON case per line on stdin, one JSON answer per line on stdout.
-It needs an environment with TensorFlow, NumPy and ml_dtypes, and nothing of this library.
+As a program it is a worker: it reads one JSON case per line from stdin and writes one JSON answer per line to stdout.
+It needs an environment with TensorFlow, NumPy and ml_dtypes, and nothing of raggrad.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from goldens.encoding import (
     encode,
 )
 
-# Allocations that must fail have to fail here too, whatever the machine would promise.
+# Limits memory so that allocations that must fail do so, even where the machine would grant them.
 ADDRESS_SPACE = 64 << 30
 
 _TYPE_NAMES = {"float16": "half"}
@@ -56,7 +56,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def kernel_text(error: tf.errors.OpError) -> str:
-    """The first line of a message, without what TensorFlow's Python layer puts around it."""
+    """The first line of a message, without the words that TensorFlow's Python layer adds."""
     line = error.message.split("\n", 1)[0]
     line = re.sub(r"^\{\{function_node .*?\}\} ", "", line)
     return re.sub(r" \[Op:\w+\].*$", "", line)
@@ -92,7 +92,7 @@ def _ragged_to_tf(value: Ragged) -> tf.Tensor:
 
 
 def _unchecked_ragged(splits: list[tf.Tensor], values: tf.Tensor) -> tf.Tensor:
-    """A variant with splits that TensorFlow would not encode; a serialized one is not checked."""
+    """A variant with splits that TensorFlow would not encode. It does not check serialized variants."""
     proto = tensor_pb2.TensorProto(dtype=tf.variant.as_datatype_enum)
     proto.tensor_shape.SetInParent()
     variant = proto.variant_val.add(type_name="RaggedTensorVariant")
@@ -119,7 +119,7 @@ def _any_from_tf(value: Any, case: dict[str, Any]) -> Any:
 
 
 def _variant_from_tf(value: tf.Tensor, case: dict[str, Any]) -> dict[str, Any]:
-    """What RaggedTensorToVariant gave: each element is decoded by itself, and so handed out as it is."""
+    """The result of RaggedTensorToVariant. Each element is decoded by itself, so that it comes out unchanged."""
     splits = case["inputs"]["rt_nested_splits"]
     rank = max(len(splits) - case["attrs"]["batched_input"], 0)
     elements = []
@@ -142,7 +142,7 @@ def from_tf(value: tf.Tensor) -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Settings that must be made before the first case runs."""
+    """Makes the settings that must precede the first case."""
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))

@@ -1,8 +1,8 @@
 """Cases of RaggedTensorToVariantGradient.
 
-TensorFlow trusts row_splits and dense_values_shape blindly, so a case must keep to three rules or
-TensorFlow answers with garbage or dies: the elements fill dense_values_shape exactly; row_splits
-gives the true length of every missing element; no element is missing among strings.
+TensorFlow does not check row_splits and dense_values_shape. It answers with garbage or dies unless a case keeps three
+rules: the elements fill dense_values_shape exactly; row_splits has the true length of every missing element; no element
+is missing among strings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _element(
     rng: np.random.Generator, dtype: str, split_type: str, ragged_rank: int,
     shape: tuple[int, ...], palette: str,
 ) -> Ragged:
-    """Values of the given shape below as many levels of splits as the ragged rank says."""
+    """Values of the given shape under as many levels of splits as the ragged rank says."""
     splits: list[Tensor] = []
     rows = shape[0] if ragged_rank else 0
     for _ in range(ragged_rank):
@@ -75,7 +75,7 @@ def _draw(
     shape: tuple[int, ...] | None = None,
     palette: str = "plain",
 ) -> Inputs:
-    """One element per length; row_splits and dense_values_shape say what the elements hold."""
+    """One element per length, with row_splits and dense_values_shape that agree with them."""
     elements = [
         None if i in missing
         else _element(rng, dtype, split_type, ragged_rank, (n, *inner), palette)
@@ -153,7 +153,7 @@ def _variant_ranks(op: str) -> Iterator[Case]:
 
 
 def _unused_numbers(op: str) -> Iterator[Case]:
-    """Numbers that TensorFlow does not look at."""
+    """Numbers that TensorFlow does not read."""
     def drawn(label: str, **arguments: Any) -> Inputs:
         return _draw(rng_for(op, label), "float32", **arguments)
 
@@ -247,7 +247,7 @@ def random_case(rng: np.random.Generator, op: str, max_elements: int) -> Case:
 def _disturb_unused(
     rng: np.random.Generator, inputs: Inputs, lengths: tuple[int, ...], missing: tuple[int, ...]
 ) -> None:
-    """Changes numbers the operator must not look at."""
+    """Changes numbers that the operator must not read."""
     kind = inputs["row_splits"].dtype
     if rng.random() < 0.3:
         inputs["row_splits"] = _disturbed_splits(rng, kind, lengths, missing)
@@ -267,6 +267,6 @@ def _disturbed_splits(
     rng: np.random.Generator, kind: str, lengths: tuple[int, ...], missing: tuple[int, ...]
 ) -> Tensor:
     if not missing and rng.random() < 0.5:
-        return tensor(kind, rng.integers(-9, 9))  # a scalar is not looked at at all
+        return tensor(kind, rng.integers(-9, 9))  # a scalar is never read
     rows = [n if i in missing else rng.integers(0, 9) for i, n in enumerate(lengths)]
     return tensor(kind, np.cumsum([0, *rows]))

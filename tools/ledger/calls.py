@@ -1,4 +1,4 @@
-"""Short ways to write operands and calls of the operators that the ledger replays."""
+"""Short forms of operands and calls that the ledger replays."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def i64(data: Any) -> Tensor:
 
 
 def empty(dtype: str, *shape: int) -> Tensor:
-    """Without elements; other sizes may be huge."""
+    """A tensor without elements. Its other dimensions may be huge."""
     made = tensor(dtype, np.zeros(0))
     return Tensor(dtype, made.array.reshape(shape))
 
 
 def pool(kind: str, data: Tensor, indices: Tensor, segment_ids: Tensor, answer: Refusal | Tensor,
          num_segments: Tensor | None = None) -> Call:
-    """SparseSegment{Sum,Mean,SqrtN}, with num_segments if there is one: embedding bags, sorted segment sums."""
+    """SparseSegment{Sum,Mean,SqrtN}, with num_segments if it is given. Stands for embedding bags and segment sums."""
     inputs = {"data": data, "indices": indices, "segment_ids": segment_ids}
     op = f"SparseSegment{kind}"
     if num_segments is not None:
@@ -57,14 +57,14 @@ def pool(kind: str, data: Tensor, indices: Tensor, segment_ids: Tensor, answer: 
 
 def pool_grad(kind: str, grad: Tensor, indices: Tensor, segment_ids: Tensor, rows: int,
               answer: Refusal | Tensor) -> Call:
-    """The dense gradient: index_add and scatter_add into zeros."""
+    """The dense gradient. Stands for index_add and scatter_add into zeros."""
     inputs = {"grad": grad, "indices": indices, "segment_ids": segment_ids, "output_dim0": i32(rows)}
     return Call(f"SparseSegment{kind}Grad", inputs, _one(answer, "output"))
 
 
 def pool_grad_rows(kind: str, grad: Tensor, indices: Tensor, segment_ids: Tensor, rows: int,
                    answer: Refusal | tuple[Tensor, Tensor]) -> Call:
-    """The gradient as the rows that were used, and their numbers: sparse gradients, coalesced."""
+    """The gradient as rows and their numbers. Stands for sparse gradients and coalesce."""
     inputs = {"grad": grad, "indices": indices, "segment_ids": segment_ids, "dense_output_dim0": i32(rows)}
     if not isinstance(answer, Refusal):
         answer = Result({"output": answer[0], "sorted_unique_indices": answer[1]})
@@ -87,7 +87,7 @@ def cut(indices: Tensor, values: Tensor, shape: Tensor, start: Tensor, size: Ten
 
 
 def unstack(splits: list[Tensor], values: Tensor, answer: Refusal | list[Ragged]) -> Call:
-    """RaggedTensorToVariant: whatever takes offsets and cuts values into bags."""
+    """RaggedTensorToVariant. Stands for operators that cut values into bags by offsets."""
     inputs = {"rt_nested_splits": splits, "rt_dense_values": values}
     if not isinstance(answer, Refusal):
         answer = Result({"encoded_ragged": Variant((len(answer),), answer)})

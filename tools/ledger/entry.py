@@ -14,7 +14,7 @@ ON_CPU, IN_PYTHON, ON_GPU = "C++", "Python", "GPU"
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of this code, with this in its text."""
+    """The expected error: its code and a part of its text."""
 
     text: str
     code: str = "InvalidArgument"
@@ -22,7 +22,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Result:
-    """The outputs of a call, bit for bit. They are worked out by hand or by NumPy, never by raggrad."""
+    """The expected outputs, bit for bit. They come from a calculation by hand or by NumPy, never from raggrad."""
 
     outputs: dict[str, Any]
 
@@ -51,14 +51,14 @@ class Call:
         }
         if isinstance(self.answer, Result):
             return case | {"outputs": {key: encode(value) for key, value in self.answer.outputs.items()}}
-        if self.answer.code == "ResourceExhausted":  # with this note the memory is kept small, and texts may differ
+        if self.answer.code == "ResourceExhausted":  # this note makes replays limit the memory and ignore the text
             case["note"] = "oom"
         return case | {"error": {"code": self.answer.code, "message": self.answer.text}}
 
 
 @dataclass(frozen=True)
 class Script:
-    """A few lines of Python, for what has no golden format. `play` returns the outputs by name, or raises."""
+    """A few lines of Python, for replays without a golden format. `play` returns the outputs by name, or raises."""
 
     play: Callable[[], dict[str, Any]]
     answer: Refusal | Result
@@ -69,11 +69,11 @@ class Script:
 
 @dataclass(frozen=True)
 class Entry:
-    report: str  # how its project calls it: "CVE-2020-15194", "issue 57765"
+    report: str  # its name in its project: "CVE-2020-15194", "issue 57765"
     link: str
-    happened: str  # there, in one or two sentences
+    happened: str  # in the other library, in one or two sentences
     replays: tuple[Call | Script, ...]
-    answer: str = ""  # here, in words; needed where a replay has a result
+    answer: str = ""  # of raggrad, in words; needed where a replay has a result
 
     @property
     def answers(self) -> str:
@@ -94,7 +94,7 @@ class Project:
 
 
 def issue(repository: str, number: int) -> tuple[str, str]:
-    """How a report is called, and its link."""
+    """The name of a report, and its link."""
     return f"issue {number}", f"https://github.com/{repository}/issues/{number}"
 
 

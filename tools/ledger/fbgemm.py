@@ -64,7 +64,7 @@ PROJECT = Project("FBGEMM", (
     ),
     Entry(
         *pull(REPOSITORY, 5741),
-        "Malformed offsets were silently mended on GPUs, with races between threads that mended the same ones.",
+        "Malformed offsets were silently corrected on GPUs, with races between threads that corrected the same ones.",
         (
             unstack([i64([0, 3, 2, 4])], i64([1, 2, 3, 4]), Refusal("ragged splits must be monotonically increasing")),
             unstack([i64([0, 2, 9])], i64([1, 2, 3, 4]), Refusal(f"{_LAST}(4) but is 9")),
@@ -123,7 +123,7 @@ PROJECT = Project("FBGEMM", (
     ),
     Entry(
         "torchrec pull request 4602", pull("meta-pytorch/torchrec", 4602)[1],
-        "Weights took part in the forward but got no gradient, without a word.",
+        "Weights took part in the forward but silently got no gradient.",
         (Script(_weights_have_a_gradient, Result({"weights": np.float32([3, 11, 30])})),),
         "The dot products of rows and gradients",
     ),

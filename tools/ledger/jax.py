@@ -1,4 +1,4 @@
-"""JAX: segment_sum, its gradient, and sparse arrays; and the bfloat16 of NumPy."""
+"""JAX: segment_sum, its gradient, sparse arrays, and the bfloat16 of ml_dtypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECT = Project("JAX", (
     ),
     Entry(
         *pull(REPOSITORY, 5342),
-        "segment_sum wrapped segment ids that are out of range around, without a word.",
+        "segment_sum silently wrapped around segment ids that are out of range.",
         (
             pool("Sum", f32([1, 2]), i32([0, 1]), i32([0, 5]), Refusal("segment ids must be < num_segments"), i32(2)),
         ),
@@ -52,7 +52,7 @@ PROJECT = Project("JAX", (
     ),
     Entry(
         *issue(REPOSITORY, 27796),
-        "A report on segment_sum whose text was not at hand for this ledger. Replayed are bad segment ids.",
+        "A report on segment_sum whose text was not at hand for this ledger. The replay has bad segment ids.",
         (
             pool("Sum", f32([1, 2]), i32([0, 1]), i32([0, 2]), Refusal("segment ids must be < num_segments"), i32(2)),
             pool("Sum", f32([1, 2]), i32([0, 1]), i32([1, 0]), Refusal("segment ids are not increasing"), i32(2)),

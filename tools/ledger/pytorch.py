@@ -1,7 +1,7 @@
 """PyTorch: embedding_bag and Embedding, index_add, scatter_add, sparse tensors and SparseAdam.
 
-A bag given by offsets is a ragged row: offsets are splits, and RaggedTensorToVariant is what checks them here. The
-pooled rows are a SparseSegment operator, their gradient its gradient; index_add into zeros is that gradient, too.
+A bag given by offsets is a ragged row: offsets are splits, which RaggedTensorToVariant checks. Pooling is a
+SparseSegment operator, and its gradient is that operator's gradient. index_add into zeros is such a gradient, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _plan_survives_its_ids() -> dict[str, Any]:
 
     ids = np.zeros(8, np.int32)
     plan = raggrad.SegmentPlan(ids, np.zeros(8, np.int32), num_rows=5, num_segments=1)
-    ids.fill(INT32_MAX)  # behind the back of the plan, as an alias would
+    ids.fill(INT32_MAX)  # changes the ids after the plan was made, as an alias could
     return {"grad": raggrad.ops.sparse_segment_sum_grad(np.ones((1, 2), np.float16), plan=plan).to_dense()}
 
 
@@ -72,7 +72,7 @@ def _count(n: int) -> Any:
 
 
 def _sequential_sums(grad: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """float32 sums of the rows with one number, in their order."""
+    """float32 sums of the rows with the same number, in their order."""
     sums = np.zeros((rows.max() + 1, grad.shape[1]), np.float32)
     for row, values in zip(rows, grad, strict=True):
         sums[row] += values
@@ -201,8 +201,8 @@ EMBEDDINGS = Project("PyTorch: embeddings", (
     ),
     Entry(
         *issue(REPOSITORY, 188467),
-        "A report on embedding_bag or index_add whose text was not at hand for this ledger. Replayed are ids that the "
-        "table does not have.",
+        "A report on embedding_bag or index_add whose text was not at hand for this ledger. The replay has ids that "
+        "the table does not have.",
         (
             pool("Sum", f32(np.ones((4, 2))), i64([0, 4]), i64([0, 0]),
                  Refusal("indices[1] == 4 out of range [0, 4)")),
@@ -339,7 +339,7 @@ INDEXING = Project("PyTorch: index_add, scatter_add, sparse tensors", (
     ),
     Entry(
         *issue(REPOSITORY, 183986),
-        "A compiled index_add on a tensor with a stride of 0 gave wrong numbers without a word.",
+        "A compiled index_add on a tensor with a stride of 0 silently gave wrong numbers.",
         (Script(_grad_with_stride_0, Result({"output": np.float32([[1, 2], [2, 4]])})),),
         "Any strides are read as NumPy reads them",
     ),

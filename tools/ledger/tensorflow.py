@@ -1,4 +1,4 @@
-"""Issues of TensorFlow: the operators themselves, their GPU kernels, and what is built on them."""
+"""Issues of TensorFlow: the operators themselves, their GPU kernels, and functions built on them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _GROUPS = i32([1, 2, 2, 2])
 PROJECT = Project("TensorFlow: issues", (
     Entry(
         *issue(REPOSITORY, 466),
-        "unsorted_segment_sum ended the process without a word when a segment id was negative.",
+        "unsorted_segment_sum ended the process without a message when a segment id was negative.",
         (
             pool("Sum", f32([[1], [2]]), i32([0, 1]), i32([-1, 0]),
                  Refusal("Segment id -1 out of range [0, 2)"), i32(2)),
@@ -294,7 +294,7 @@ PROJECT = Project("TensorFlow: issues", (
     ),
     Entry(
         *pull(REPOSITORY, 99116),
-        "SparseApplyAdagrad passed over rows that the table does not have on a GPU, without a word.",
+        "SparseApplyAdagrad on a GPU silently skipped rows that the table does not have.",
         (Script(_adagrad_out_of_range, Refusal("Index 3 out of range [0, 3).")),),
         "The step fails as a whole; table and accumulator are as before",
     ),

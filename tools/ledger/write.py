@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what the ledger becomes: goldens/ledger.jsonl, which tests replay, and docs/ledger.md, which people read."""
+"""Writes the ledger's files: goldens/ledger.jsonl, which tests replay, and docs/ledger.md, which people read."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ their counterparts in other libraries, and what raggrad answers to the same inpu
 - **GPU**: `golden_test` with operands in device memory (`make test-gpu`). One process runs all cases: a refused one
   must leave the device usable.
 
-Results are compared bit for bit with numbers that were worked out by hand or by NumPy; errors by code and text. Where a
-report shows its input, it is replayed, cut to a size that a test can hold. Where it does not, an input of the kind that
-it describes is. Libraries mend what is reported: an entry says nothing about their latest versions.
+Results are compared bit for bit with numbers that were worked out by hand or by NumPy; errors by code and text. If a
+report shows its input, the test replays it, reduced to a size that a test can hold; otherwise an input of the kind that
+the report describes. Libraries fix reported faults: an entry says nothing about their latest versions.
 
 This page and `goldens/ledger.jsonl` are made from `tools/ledger/`, one module per project, by `make ledger`.
 """

@@ -1,4 +1,4 @@
-"""Runs random cases through two implementations and counts where they differ."""
+"""Runs random cases through two implementations and counts differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reference(Protocol):
 
 
 class Tested(Protocol):
-    """The conformance module of the library, as far as it is needed here."""
+    """The functions of raggrad.conformance that are used here."""
 
     def run_case(self, case: Json) -> Json: ...
 
@@ -36,7 +36,7 @@ class Tally:
 
 
 class Journal:
-    """A file of one JSON line per case that needs a look; made when the first one comes."""
+    """A file with one JSON line for each case that failed; made with the first one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,10 +57,10 @@ def run(
     after_batch: Callable[[Tally], bool] = lambda tally: True,
     report: Callable[[str], None] = print,
 ) -> Tally:
-    """Goes on until the batches end or after_batch says False.
+    """Runs until the batches end or after_batch returns False.
 
-    before_case gets the running number of each case; the reference works on a batch while the
-    library under test does.
+    before_case gets the running number of each case. The reference and the library under test work on a batch at the
+    same time.
     """
     tally = Tally()
     number = 0
@@ -82,7 +82,7 @@ def run(
 def _answer(tested: Tested, case: Json) -> Json:
     try:
         return tested.run_case(case)
-    except Exception as error:  # not an answer any case expects, so it counts as a difference
+    except Exception as error:  # no case expects this, so it counts as a difference
         return {"error": {"code": "exception", "message": repr(error)}}
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Live differential test: random cases through raggrad and through TensorFlow, bit by bit.
+"""Live differential test: runs random cases through raggrad and TensorFlow and compares bits.
 
-Runs in the environment of raggrad; TensorFlow runs as a child process in its own environment.
-Ends with "N passed, N failed"; the exit status is 1 if a case failed or TensorFlow died.
+It runs in the environment of raggrad, TensorFlow as a child process in its own environment. It ends with "N passed,
+N failed"; the exit status is 1 if a case failed or TensorFlow died.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from oracle.worker import Worker  # noqa: E402
 
 THREAD_COUNTS = (1, 2, 7)
 BATCH = 64
-LARGE_EVERY = 20  # one case in so many may have MAX_ELEMENTS elements, the others SMALL_ELEMENTS
+LARGE_EVERY = 20  # one case in 20 may have MAX_ELEMENTS elements, the others SMALL_ELEMENTS
 SMALL_ELEMENTS = 400
 ENOUGH_FAILURES = 20
 SECONDS_BETWEEN_REPORTS = 5.0
 
 
 def batches(seed: int, max_elements: int, ops: list[str]) -> Iterator[list[Json]]:
-    """Endless; case number n depends on the seed and n alone."""
+    """Random cases without end. Case number n depends on the seed and n alone."""
     first = 0
     while True:
         yield [_case(seed, n, max_elements, ops) for n in range(first, first + BATCH)]
@@ -47,7 +47,7 @@ def _case(seed: int, number: int, max_elements: int, ops: list[str]) -> Json:
 
 
 def progress(seconds: float) -> Callable[[Tally], bool]:
-    """Reports now and then; says False when the time is over or enough cases have failed."""
+    """Prints the progress from time to time. Returns False when time is over or enough cases have failed."""
     start = shown = time.monotonic()
 
     def after_batch(tally: Tally) -> bool:
@@ -77,8 +77,8 @@ def print_summary(tally: Tally, seed: int, journal: Journal) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=1.0, help="how long (default: 1)")
-    parser.add_argument("--seed", type=int, help="where the random cases start (default: random)")
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long to run (default: 1)")
+    parser.add_argument("--seed", type=int, help="seed of the random cases (default: random)")
     parser.add_argument("--tf-python", required=True, metavar="PATH",
                         help="Python interpreter of an environment with TensorFlow")
     parser.add_argument("--op", action="append", choices=list(OPERATORS),
@@ -98,7 +98,7 @@ def main() -> int:
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     path = arguments.failures or REPOSITORY / "build" / f"oracle-{seed}.jsonl"
-    path.unlink(missing_ok=True)  # what an earlier run with this seed found
+    path.unlink(missing_ok=True)  # of an earlier run with this seed
     journal = Journal(path.absolute())
 
     runner = REPOSITORY / "tools" / "goldens" / "tf_runner.py"

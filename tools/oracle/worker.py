@@ -1,4 +1,4 @@
-"""A child process that answers cases, replaced when it dies."""
+"""A child process that answers cases and is replaced when it dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class Worker:
-    """Speaks one JSON case per line to a command and reads one JSON answer per line."""
+    """Writes one JSON case per line to a command and reads one JSON answer per line."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -34,7 +34,7 @@ class Worker:
         try:
             self._process.stdin.close()
         except BrokenPipeError:
-            pass  # the process died with cases still on the way
+            pass  # the process died before it read all cases
         self._process.stdout.close()
         self._process.wait()
 
@@ -45,14 +45,14 @@ class Worker:
 
     def _answers(self, cases: Sequence[Json]) -> list[Json]:
         assert self._process.stdin and self._process.stdout
-        # Writing from a second thread: both pipes are small, and neither side may wait for good.
+        # A second thread writes: both pipes are small, and two blocked sides would wait for ever.
         writer = threading.Thread(target=_write_lines, args=(self._process.stdin, cases))
         writer.start()
         answers = []
         for _ in cases:
             line = self._process.stdout.readline()
             if not line.endswith("\n"):
-                break  # the end of the output, or a line that was never finished
+                break  # the output ended, maybe in the middle of a line
             answers.append(json.loads(line))
         writer.join()
         return answers
@@ -64,4 +64,4 @@ def _write_lines(pipe: IO[str], cases: Sequence[Json]) -> None:
             pipe.write(json.dumps(case) + "\n")
         pipe.flush()
     except BrokenPipeError:
-        pass  # the reader sees the same end and knows which case it was
+        pass  # the reader notices it, too, and knows which case it was

@@ -1,1 +1,1 @@
-"""The golden scenarios of the batching operators: several calls each, some of which wait for others."""
+"""Golden scenarios of the batching operators: several calls each, some of which wait for others."""

@@ -1,9 +1,9 @@
-"""Writes batching/crashes.jsonl: scripts that TensorFlow's batching operators do not survive.
+"""Writes batching/crashes.jsonl: scenarios that TensorFlow's batching operators do not survive.
 
-None of them is run through TensorFlow. `tf` tells what TensorFlow 2.21.0 does: "abort" or "segfault" (of the process),
-"hang" (a call never ends), "garbage" (memory that was never written) or "leak" (what a failed call leaves behind spoils
-later ones). `want` is how each call ends here: a code, "ok", "ok_empty" for a result without rows, "completed by N" for
-a call that waits until call N, "keeps waiting" for one that only cancelling ends; "(at once)" says that it never waits.
+None of them is run through TensorFlow. `tf` is what TensorFlow 2.21.0 does: "abort" or "segfault" (of the process),
+"hang" (a call never ends), "garbage" (memory that was never written) or "leak" (remains of a failed call spoil later
+ones). `want` is how each call ends in raggrad: a code, "ok", "ok_empty" for a result without rows, "completed by N" for
+a call that waits until call N, "keeps waiting" for one that only cancelling ends. "(at once)": it never waits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pieces_of_rank_0() -> Iterator[Script]:
 
 
 def pieces_that_do_not_fit() -> Iterator[Script]:
-    """The one who waits for the batch hears of it, not the one who brought the last piece."""
+    """The owner, who waits for the batch, gets the error, not the call that brought the last piece."""
     call = unbatch_grad.call
     for name, grad in {"inner": (1, 3), "rank": (1, 2, 1), "rank-1": (2,)}.items():
         s = Scenario("UnbatchGrad", f"last-piece-{name}", "TensorFlow tells the wrong call, and the owner hangs")
@@ -83,12 +83,12 @@ def pieces_that_do_not_fit() -> Iterator[Script]:
     call(s, 1, s.values(0, 0))
     call(s, 2, s.values(0, 0), [(1, 1), (2, 1)])
     for step in s.steps:
-        step["inputs"]["grad"]["shape"][0] = 2**62  # NumPy has no such array
+        step["inputs"]["grad"]["shape"][0] = 2**62  # NumPy cannot make such an array
     yield _script(s, "abort", EMPTY, INVALID)
 
 
 def pieces_of_two_batches() -> Iterator[Script]:
-    """A piece belongs to one batch: the first that asks for it."""
+    """A piece belongs to the first batch that asks for it."""
     call = unbatch_grad.call
     s = Scenario("UnbatchGrad", "piece-reserved", "a piece that is there for a waiting batch is not given to another")
     call(s, 1, s.values(1, 2), [(1, 1), (2, 1)])

@@ -1,4 +1,4 @@
-"""Plays scenarios through TensorFlow and writes down what became of every call."""
+"""Plays scenarios through TensorFlow and records how every call ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import tensorflow as tf
 from .. import tf_runner
 from ..encoding import Tensor, decode, encode
 
-QUIET = 0.1  # seconds: a call that has not returned while nothing happened for so long waits
+QUIET = 0.1  # seconds; a call waits if it has not returned while nothing happened for this long
 
 _OUTPUTS = ("batched_tensors", "batch_index", "id")
 _numbers = itertools.count()
 
 
 def record(scenario: dict[str, Any]) -> dict[str, Any]:
-    """The scenario with what TensorFlow did, which must be the same twice."""
+    """The scenario with TensorFlow's outcomes, which must be the same twice."""
     recorded = _play(scenario)
     if recorded != _play(scenario):
         raise SystemExit(f"{scenario['name']}: TensorFlow does not do the same twice; not a golden scenario")
@@ -35,7 +35,7 @@ def _play(scenario: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Player:
-    """The calls of one scenario, in containers of their own: resources live as long as the process."""
+    """The calls of one scenario, in containers of their own because resources live as long as the process."""
 
     def __init__(self) -> None:
         self._containers = f"scenario {next(_numbers)}: "
@@ -102,7 +102,7 @@ class _Player:
 
 
 def _symbolic(value: tf.Tensor, ids: dict[int, int]) -> dict[str, Any]:
-    """An id, or a batch_index, with the numbers of the calls in place of the ids that TensorFlow drew."""
+    """An id or a batch_index, with call numbers in place of the ids that TensorFlow drew."""
     array = np.array(value.numpy(), np.int64)
     cells = array[..., :1] if array.ndim == 2 else array
     for at, drawn in np.ndenumerate(cells):

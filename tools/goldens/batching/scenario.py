@@ -1,4 +1,4 @@
-"""A scenario: calls that are made one after the other, each by a thread of its own."""
+"""A scenario: calls that begin one after the other, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..values import values
 
 TYPES = (*FLOATS, *INTEGERS, "bool", *COMPLEX, "string")
 OTHER_TYPES = (*QUANTIZED, *SMALL)
-LONG = 10_000_000  # microseconds: a time that is never up while a scenario is played
+LONG = 10_000_000  # microseconds; never over while a scenario is played
 SHORT = 300_000
 
-Rows = Sequence[tuple[int, int]]  # of a batch_index: the key of a call and how many rows are its own
+Rows = Sequence[tuple[int, int]]  # of a batch_index: the key of a call and its number of rows
 
 
 def index(rows: Rows) -> Tensor:
@@ -30,7 +30,7 @@ def names(name: str, container: str = "") -> dict[str, Any]:
 
 
 class Scenario:
-    """Records calls; `rng` depends on the name alone. A call's number is its place among the calls."""
+    """Collects calls. `rng` depends on the name alone. A call's number is its place among the calls."""
 
     def __init__(self, op: str, name: str, note: str = "", *tags: str) -> None:
         self.rng = rng_for(op, name)
@@ -42,7 +42,7 @@ class Scenario:
         return values(self.rng, dtype, shape, "plain" if dtype in ("string", "bool") else "bits")
 
     def keys(self, count: int) -> list[int]:
-        """Different keys, of any 64 bits."""
+        """Different random keys of 64 bits."""
         return [int(key) for key in np.unique(self.rng.integers(-(2**63), 2**63, count + 2))[:count]]
 
     def call(self, inputs: dict[str, Any], attrs: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Scenarios of Unbatch. None may do what TensorFlow does not survive (crashes.py)."""
+"""Scenarios of Unbatch that TensorFlow survives. Others are in crashes.py."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _order_of_checks() -> Iterator[Scenario]:
 
 
 def _walk(number: int) -> Scenario:
-    """Several batches at once, in any order, with calls between that fail."""
+    """Several batches at once, in any order, with failing calls in between."""
     s = Scenario(OP, f"walk-{number:02}", "random", "walk")
     calls: list[tuple[int, Rows | None]] = []
     for _ in range(s.rng.integers(2, 5)):

@@ -1,6 +1,6 @@
-"""Scenarios of UnbatchGrad.
+"""Scenarios of UnbatchGrad that TensorFlow survives. Others are in crashes.py.
 
-None may do what TensorFlow does not survive (crashes.py): in a walk every key belongs to one batch, and all pieces fit.
+So in a walk every key belongs to one batch, and all pieces fit.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _resources() -> Iterator[Scenario]:
 
 
 def _errors() -> Iterator[Scenario]:
-    """Most go on with the same call as it should have been, which TensorFlow may no longer accept (poison)."""
+    """Calls that fail. Most are repeated correctly, which TensorFlow may no longer accept (poison)."""
     for shape in ((1,), (0,), (1, 1), (2,), (9,)):
         s = Scenario(OP, f"id-of-shape-{'x'.join(map(str, shape))}", "id must be a scalar", "error")
         call(s, tensor("int64", np.full(shape, 1)), s.values(1, 2))
@@ -217,7 +217,7 @@ def _errors() -> Iterator[Scenario]:
 
 
 def _misfits() -> Iterator[Scenario]:
-    """Pieces that cannot be joined, found by an owner that comes last."""
+    """Pieces that cannot be joined, noticed by an owner that comes last."""
     shapes = {
         "inner": [(1, 2), (1, 3)], "inner-empty": [(0, 2), (1, 3)], "inner-of-three": [(1, 2), (1, 2), (2, 1)],
         "rank": [(1, 2), (1, 2, 1)], "rank-1": [(2,), (2, 1)], "first-of-two": [(1, 2), (1, 3), (1, 2, 1)],
@@ -252,7 +252,7 @@ def _order_of_checks() -> Iterator[Scenario]:
 
 
 def _walk(number: int) -> Scenario:
-    """Several batches at once, in any order, with calls between that fail."""
+    """Several batches at once, in any order, with failing calls in between."""
     s = Scenario(OP, f"walk-{number:02}", "random", "walk")
     rng = s.rng
     inner = [int(size) for size in rng.integers(0, 3, rng.integers(0, 3))]
@@ -271,7 +271,7 @@ def _walk(number: int) -> Scenario:
 
 
 def _fail(s: Scenario, pieces: Pieces, key: int, owner: int, wanted: bool) -> None:
-    """A call that fails, or at least may."""
+    """A call that fails or may fail."""
     grad = pieces[key]
     kind = s.rng.integers(4 if wanted else 3)
     if kind == 0:
