@@ -9,10 +9,10 @@ from .report import Row, Run, replace_block, rows, time_text
 
 _WORKLOADS = {
     "segment-A-zipf-f32-int64": "Gradient of pooled embeddings, 1.3 million ids",
-    "fill-A": "Gradient of filled empty rows, a million entries",
-    "slice-A": "Gradient of a sparse slice, a million entries",
+    "fill-A": "Gradient of filled empty rows, 10 million entries",
+    "slice-A": "Gradient of a sparse slice, 4 million entries",
     "ragged-A": "Gradient of ragged rows, 16,384 of them",
-    "unbatch-A-2-threads": "A batch shared by two threads, and its gradient",
+    "unbatch-A-2-threads": "Gradient of a batch that two threads share",
 }
 _PEERS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 _COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73"}
