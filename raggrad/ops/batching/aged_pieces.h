@@ -1,5 +1,5 @@
-// Pieces that nobody has asked for yet: by key, and in the order of their age. Internal to the family; its resource's
-// lock guards it.
+// AgedPieces: pieces that no call has asked for yet, by key and by age. Internal to the family; the lock of their
+// resource guards them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class AgedPieces {
     int64_t bytes;
     Clock::time_point since = {};
   };
-  // Entries come and go in the nodes of a list: leaving costs no memory, and whoever took an entry says when the piece
+  // Entries move between lists by their nodes: taking one needs no memory, and whoever took it decides when its piece
   // is destroyed.
   using Entries = std::list<Entry>;
 
@@ -33,7 +33,7 @@ class AgedPieces {
     return found == by_key_.end() ? nullptr : &*found->second;
   }
 
-  // Takes all entries, whose keys are new; none if that throws std::bad_alloc.
+  // Moves all entries in; their keys must be new. If it throws std::bad_alloc, none was moved.
   void Store(Entries& entries) {
     auto next = entries.begin();
     try {
@@ -47,7 +47,7 @@ class AgedPieces {
     by_age_.splice(by_age_.end(), entries);
   }
 
-  // The entry of a key that is there.
+  // Takes the entry of a key, which must be there.
   Entries Take(int64_t key) noexcept {
     const auto found = by_key_.find(key);
     Entries taken;
@@ -56,10 +56,10 @@ class AgedPieces {
     return taken;
   }
 
-  // The entries that are not younger than this.
-  Entries TakeUntil(Clock::time_point youngest) noexcept {
+  // Takes the entries that came at this time or before.
+  Entries TakeUntil(Clock::time_point latest) noexcept {
     Entries taken;
-    while (!empty() && oldest().since <= youngest) taken.splice(taken.end(), Take(oldest().key));
+    while (!empty() && oldest().since <= latest) taken.splice(taken.end(), Take(oldest().key));
     return taken;
   }
 

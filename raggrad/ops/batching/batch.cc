@@ -19,14 +19,14 @@ Result<Tensor> Scalar(const Context& ctx, int output, int64_t value) noexcept {
   return scalar;
 }
 
-// Room for one more, so that push_back does not throw.
+// Makes room for one more task, so that push_back cannot throw.
 void Grow(std::vector<BatchTask>& tasks) {
   if (tasks.size() == tasks.capacity()) tasks.reserve(std::max<size_t>(4, 2 * tasks.size()));
 }
 
 }  // namespace
 
-// A batch that is not full is processed all the same, by its owner's thread or by a helper.
+// Processes a batch that is not full, on the thread of its blocked owner or on a helper.
 class BatchResource::BatchDeadline final : public TimerAlarm {
  public:
   BatchDeadline(std::weak_ptr<Resource> resource, int64_t serial) noexcept
@@ -98,7 +98,7 @@ Status BatchResource::Enqueue(const BatchCall& call, BatchRequest& request, int6
                      "enqueued and max_enqueued_batches is ",
                      max_enqueued_batches_);
   }
-  const bool fills = (joins ? rows_before : 0) + request.rows == max_batch_size_;  // then nothing has to be held
+  const bool fills = (joins ? rows_before : 0) + request.rows == max_batch_size_;  // then the task is not stored
   if (Status s = CheckRoom(fills ? 0 : 1, fills ? 0 : request.bytes, !fills); !s.ok()) return s;
 
   const auto position = joins ? open_.find(current) : StartBatch(call.batching_queue);
@@ -169,7 +169,7 @@ BatchResource::Tasks BatchResource::TakeDue(int64_t serial) noexcept {
   return found == open_.end() ? Tasks() : TakeBatch(found);
 }
 
-// The rest of the batch goes on without the call.
+// Takes the call out of its batch, which goes on without it.
 bool BatchResource::TakeWait(int64_t serial, int64_t ticket, Status why, BatchEnding& ending) noexcept {
   bool blocked = false;
   {
@@ -186,7 +186,7 @@ bool BatchResource::TakeWait(int64_t serial, int64_t ticket, Status why, BatchEn
     batch.tasks.erase(task);
     if (batch.tasks.empty()) DiscardBatch(found);
   }
-  if (blocked) Conclude(ending);  // its thread keeps the operands
+  if (blocked) Conclude(ending);  // drops no operands: the blocked thread keeps them
   return !blocked;
 }
 
@@ -210,7 +210,7 @@ void BatchResource::Close() noexcept {
   }
   for (auto& [serial, batch] : open) {
     for (BatchTask& task : batch.tasks) task.request.tensors.clear();
-    std::ranges::reverse(batch.tasks);  // they complete from the back, in the order of their calls
+    std::ranges::reverse(batch.tasks);  // so that completing from the back follows the order of the calls
   }
   const auto rest = [&] {
     for (auto& [serial, batch] : open) {
@@ -230,12 +230,12 @@ void BatchResource::Hand(Tasks& tasks) noexcept {
   tasks.back().blocked->Hand(std::exchange(tasks, {}));
 }
 
-// The last task is the owner. An error of the batch is everybody's: nobody else could tell the other calls.
+// The last task is the owner's. An error goes to all calls of the batch, because no other result will come for them.
 void BatchResource::Process(Tasks& given) noexcept {
   if (given.empty()) return;
   Tasks tasks = std::exchange(given, {});
   Result<BatchOutput> joined = JoinTasks(tasks);
-  for (BatchTask& task : tasks) {  // from here on only types and shapes are needed
+  for (BatchTask& task : tasks) {  // only types and shapes are needed from here on
     for (SharedView& tensor : task.request.tensors) tensor.keep_alive = nullptr;
   }
   const Status status = joined.status();

@@ -16,7 +16,7 @@ struct BatchTask {
   int64_t id;
   BatchRequest request;
   Completion<BatchOutput> done;
-  BlockedCall<BatchOutput, std::vector<BatchTask>>* blocked;  // null: nobody waits
+  BlockedCall<BatchOutput, std::vector<BatchTask>>* blocked;  // null: no thread waits
   int64_t ticket;
   Alarm alarm = {};
 };
@@ -36,8 +36,8 @@ class BatchResource final : public WaitingResource<BatchEnding> {
   // `call` has passed CheckBatchOptions.
   BatchResource(std::shared_ptr<Environment> environment, const ResourceLimits& limits, const BatchCall& call);
 
-  // False if the resource is closed: then nothing happened, and `request` and `done` were not used. `blocked`, if not
-  // null, is the thread that waits for the call.
+  // False if the resource is closed; then `request` and `done` are untouched. `blocked`, if not null, is the thread
+  // that waits for the call.
   bool Call(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
             Blocked* blocked) noexcept;
   // Joins the tasks of a batch and completes all their calls.
@@ -50,25 +50,26 @@ class BatchResource final : public WaitingResource<BatchEnding> {
     std::string queue;
     Tasks tasks = {};
     int64_t rows = 0;
-    int64_t deadline = 0;  // of the timer: when it is processed though it is not full
+    int64_t deadline = 0;  // number of the timer's alarm that processes the batch even if it is not full
   };
   using OpenBatches = std::unordered_map<int64_t, OpenBatch>;
 
-  // Under the lock. OK: the task is in an open batch, or in one of those that are complete now.
+  // Called under the lock. OK: the task is in an open batch or in `filled`. A batch that it did not fit into is in
+  // `displaced`.
   Status Enqueue(const BatchCall& call, BatchRequest& request, int64_t id, Completion<BatchOutput>& done,
                  Blocked* blocked, Tasks& displaced, Tasks& filled);
-  // Under the lock. What throws leaves no trace.
+  // Called under the lock. If one throws, nothing has changed.
   OpenBatches::iterator StartBatch(const std::string& queue);
   void DiscardBatch(OpenBatches::iterator batch) noexcept;
   Tasks TakeBatch(OpenBatches::iterator batch) noexcept;
-  void Forget(BatchTask& task) noexcept;  // takes it out of the counts
+  void Forget(BatchTask& task) noexcept;  // disarms it and takes it out of the counts
 
   bool TakeWait(int64_t key, int64_t ticket, Status why, BatchEnding& ending) noexcept override;
   void Conclude(BatchEnding& ending) noexcept override;
 
   class BatchDeadline;
-  Tasks TakeDue(int64_t serial) noexcept;  // without the lock
-  // Lets the thread that waits for the owner's call process the batch, if there is one: then `tasks` is empty.
+  Tasks TakeDue(int64_t serial) noexcept;  // called without the lock
+  // If a thread waits for the owner's call, hands it the batch to process; then `tasks` is empty.
   static void Hand(Tasks& tasks) noexcept;
   Result<BatchOutput> JoinTasks(const Tasks& tasks) const noexcept;
   Result<BatchOutput> WithoutRows(const BatchTask& task) const noexcept;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kOp = "Batch";
 
-constexpr int64_t kMostBatchThreads = 10'000;  // none is started here; TensorFlow hangs when it cannot start them
+constexpr int64_t kMostBatchThreads = 10'000;  // TensorFlow hangs when it cannot start them; none is started here
 
 Status CheckInt32(std::string_view attribute, int64_t value) noexcept {
   if (value == static_cast<int32_t>(value)) return {};
@@ -84,7 +84,7 @@ Result<BatchRequest> CheckBatch(const Context& ctx, const BatchCall& call, bool 
     BatchRequest request{{}, call.in_tensors[0].view.dim(0), 0};
     request.tensors.reserve(call.in_tensors.size());
     for (const SharedView& tensor : call.in_tensors) {
-      if (request.rows > 0) {  // TensorFlow finds out when it joins the rows
+      if (request.rows > 0) {  // TensorFlow finds an unsupported type when it joins rows, so not without rows
         if (Status s = CheckSupported(kOp, tensor.view.dtype); !s.ok()) return s;
       }
       Result<SharedView> kept = blocked ? Result<SharedView>(tensor) : Keep(ctx, tensor);

@@ -1,4 +1,4 @@
-// What a Batch call brings, read and checked before it meets others. Internal to the family.
+// The operands of a Batch call, checked before the call meets others. Internal to the family.
 #pragma once
 
 #include <vector>
@@ -13,17 +13,17 @@ struct BatchRequest {
   int64_t bytes = 0;
 };
 
-// Checks that concern the call alone, in TensorFlow's order. Copies what nothing keeps alive, unless the caller is
-// `blocked` until the result is there.
+// Checks the call by itself, in TensorFlow's order. Copies tensors without a keep-alive, unless the caller is `blocked`
+// until the result is there.
 Result<BatchRequest> CheckBatch(const Context& ctx, const BatchCall& call, bool blocked) noexcept;
 
-// What a call without rows gets: everything, the id too, has shape [0].
+// The result of a call without rows: every output has shape [0], the id too.
 Result<BatchOutput> NoRowsOutput(const Context& ctx, const BatchRequest& request) noexcept;
 
-// Checks that concern the resource: only the call that makes it is looked at.
+// Checks the options of the resource, in the call that makes it.
 Status CheckBatchOptions(const BatchCall& call) noexcept;
 
-// Moves the three parts into an output, or says which could not be made.
+// Moves the three parts into an output, or returns the error of the one that could not be made.
 Result<BatchOutput> AssembleOutput(std::vector<Tensor> tensors, Result<Tensor> index, Result<Tensor> id) noexcept;
 
 }  // namespace raggrad::batching

@@ -10,33 +10,35 @@
 //   Result<Tensor> joined = runtime.UnbatchGrad({.resource = {"", "head"}, .original_input = x, .batch_index = index,
 //                                                .grad = {g}, .id = TensorView::Scalar(id)});
 //
-// Results, ids, names of resources and error codes are TensorFlow's; README.md beside this file lists where TensorFlow
-// hangs, leaks or crashes and what happens here instead. In short: what can be checked is checked before anything is
-// stored; an error of a batch goes to its owner, once; a failed call leaves no trace; every wait has a deadline, can be
-// cancelled, and ends with CANCELLED when its resource is closed; copies and callbacks run outside the lock.
+// Results, ids, names of resources and error codes are TensorFlow's. README.md beside this file lists where TensorFlow
+// hangs, leaks or crashes, and what happens here instead. In short:
+//   - Operands are checked before anything is stored, and a failed call leaves no trace.
+//   - An error of a batch goes to its owner, once.
+//   - Every wait has a deadline, can be cancelled, and ends with CANCELLED when its resource is closed.
+//   - Copies and callbacks run outside the lock.
 //
-// Threads: none per resource. One thread per runtime watches the clock, started by the first call that waits or piece
-// that is stored, asleep until the next deadline. It never runs code of yours, so that deadlines are kept whatever a
-// callback does. A blocking call joins its batch itself and always ends by its deadline.
+// Threads: resources have none. One thread per runtime, the watcher, watches the clock. It is started by the first call
+// that waits or the first piece that is stored, and sleeps until the next deadline. It never runs your code, so no
+// callback can delay a deadline. A blocking call joins its batch itself and always ends by its deadline.
 //
-// Callbacks run on the thread that ends the call, before its function returns: the one that brings the last piece, that
-// cancels or that closes; never under a lock. A call that ends by a deadline, or a Batch that is due, completes on a
-// helper thread. Helpers start when they are needed: one, and for every callback that does not return within 2 ms
-// another one, up to 64. When all of these wait in callbacks, further ones have to wait for them. A thread start costs
-// some 30 us; without expired deadlines there is no helper. Callbacks of a batch come in the order of its calls, the
-// owner's last; between batches there is no order.
+// Callbacks run on the thread that ends the call, before its function returns, and never under a lock. That is the
+// thread that brings the last piece, that cancels or that closes. A call that ends by its deadline, and a Batch that is
+// due, complete on a helper thread. The first helper starts with the first expired deadline; another one starts for
+// every callback that takes longer than 2 ms, up to 64. If all 64 are busy, further callbacks wait for one of them.
+// Starting a thread costs some 30 us. Callbacks of one batch run in the order of its calls, the owner's last. Batches
+// have no order among each other.
 //
 // A callback must not throw. It may sleep, call the runtime again, cancel, close, and destroy the runtime. While it
-// runs, the function that called it does not return: whoever brings a last piece waits for the owner's callback. The
-// destruction of a keep-alive and the context's allocator run on the same threads; they may call the runtime, too, but
-// not destroy it.
+// runs, the function that called it does not return: a thread that brings the last piece waits for the owner's
+// callback. Keep-alives are destroyed and the context's allocator is called on the same threads. Both may call the
+// runtime, but must not destroy it.
 //
-// Memory: tensors come from the runtime's allocator, which may be asked from any of these threads, never under a lock.
-// A joined gradient is written once, straight into the tensor that is handed out. An operand is copied before that only
-// if it outlives its call without a keep-alive. UnbatchGrad's results and copies in device memory come from the same
-// allocator as those in host memory: a runtime that gets both needs the default one, which alone can tell them apart.
+// Memory: tensors come from the runtime's allocator. It is called from any of these threads, never under a lock. A
+// joined gradient is written once, straight into the result. An operand is copied before that only if it outlives its
+// call and has no keep-alive. UnbatchGrad takes device memory from the same allocator as host memory, so a runtime that
+// gets gradients in both needs the default allocator: only that one can tell them apart.
 //
-// fork(): in a child every call gives UNAVAILABLE, and the runtime's memory is not given back.
+// fork(): in a child every call gives UNAVAILABLE, and the runtime's memory is not freed.
 #pragma once
 
 #include <chrono>
@@ -73,39 +75,39 @@ struct ResourceName {
 using WaitTime = std::chrono::microseconds;
 inline constexpr WaitTime kNoDeadline = WaitTime::max();
 
-// How the thread of a blocking call sleeps. For hosts whose threads have more to listen to than the result: signals, or
-// other fibers of the same thread.
+// How the thread of a blocking call sleeps. Implement it if the thread must react to more than the result while it
+// waits: to signals, or to other fibers.
 class Sleeper {
  public:
   virtual ~Sleeper() = default;
 
   // Returns when Wake has been called. Called at most once per call, by its thread, without a lock.
   virtual void Sleep() noexcept = 0;
-  // Called by any thread, Sleep's own included, once per Sleep and perhaps before it. Must neither block nor call the
-  // runtime.
+  // Called once per Sleep, perhaps before it, by any thread, the sleeping call's own included. Must neither block nor
+  // call the runtime.
   virtual void Wake() noexcept = 0;
 };
 
 struct Waiting {
   std::optional<WaitTime> timeout = {};           // unset: the resource's; kNoDeadline: none
   std::optional<Cancellation> cancellation = {};  // ends the wait early
-  Sleeper* sleeper = nullptr;                     // of a blocking call; null: the thread just sleeps
+  Sleeper* sleeper = nullptr;                     // of a blocking call; null: sleeps on a condition variable
 };
 
 struct UnbatchGradCall {
   ResourceName resource;
   TensorView original_input;  // the call is an owner if this has elements; they are not read
-  TensorView batch_index;     // int64 [calls, 3]: key, first row, end; of an owner only the keys are looked at
+  TensorView batch_index;     // int64 [calls, 3]: key, first row, end; only the keys are read, and only an owner's
   SharedView grad;            // at least rank 1
   TensorView id;              // int64 []
   Waiting waiting = {};
-  // Refuses what TensorFlow accepts although it is most likely a mistake: an owner that is not in its own index, ranges
-  // that are not contiguous or do not agree with the pieces, an index that is not [calls, 3] ([0, 3] for others than
-  // owners), an original_input that has rows but no elements.
+  // Refuses calls that TensorFlow accepts, although they are most likely mistakes: an owner that is not in its own
+  // index, ranges that are not contiguous or do not match the pieces, an index that is not [calls, 3] (of a call that
+  // is not an owner: [0, 3]), an original_input that has rows but no elements.
   bool strict = false;
-  // A cudaStream_t, if grad is in device memory (cuda/cuda.h): what makes grad has been queued there, and an owner's
-  // result is made there. Must live until the piece has been joined or dropped, be the same in every thread (not
-  // cudaStreamPerThread) and not be captured: INVALID_ARGUMENT otherwise.
+  // A cudaStream_t, if grad is in device memory (cuda/cuda.h): the work that computes grad has been queued on it, and
+  // an owner's result is made on it. It must live until the piece has been joined or dropped. INVALID_ARGUMENT if it is
+  // cudaStreamPerThread, since another thread may join the piece, or if it is being captured into a graph.
   void* stream = nullptr;
 };
 
@@ -114,7 +116,8 @@ struct UnbatchCall {
   TensorView batched_tensor;  // owner: the batch; others: no rows
   TensorView batch_index;     // int64 [calls, 3]
   TensorView id;              // int64 []
-  // Of the resource, if this call makes it: for waiting calls and stored pieces. Unset: the runtime's limits.
+  // How long calls wait and pieces are stored in this resource. Counts only in the call that makes the resource. Unset:
+  // the runtime's limits.
   std::optional<int64_t> timeout_micros = {};
   Waiting waiting = {};
 };
@@ -122,13 +125,13 @@ struct UnbatchCall {
 struct BatchCall {
   ResourceName resource;
   std::vector<SharedView> in_tensors;
-  // Taken from the call that makes the resource. batching_queue chooses a queue within it.
+  // The next five count only in the call that makes the resource.
   int64_t num_batch_threads = 1;  // checked, but no thread is started: the last caller or a helper does the work
   int64_t max_batch_size = 0;     // negative: no limit
   int64_t batch_timeout_micros = 0;
   int64_t max_enqueued_batches = 10;
   std::vector<int64_t> allowed_batch_sizes = {};
-  std::string batching_queue = {};
+  std::string batching_queue = {};  // which queue of the resource the call joins
   Waiting waiting = {};
 };
 
@@ -138,33 +141,33 @@ struct BatchOutput {
   Tensor id;           // int64 []; all outputs have shape [0] if the inputs have no rows, as in TensorFlow
 };
 
-// What one resource may hold. A call that would pass a limit gets RESOURCE_EXHAUSTED; one that completes a batch makes
-// room and is never refused. An Unbatch resource has its timeout_micros for both times, and a Batch ends by its
-// batch_timeout_micros, unless SetLimits or the call says otherwise.
+// The limits of one resource. A call that would exceed one gets RESOURCE_EXHAUSTED. A call that completes a batch makes
+// room and is never refused. For an Unbatch resource, timeout_micros replaces both times; a Batch ends by its
+// batch_timeout_micros. SetLimits and Waiting::timeout override these.
 struct ResourceLimits {
   int64_t max_pieces = 1 << 20;                         // stored and not yet collected
-  int64_t max_bytes = INT64_MAX;                        // in those pieces
+  int64_t max_bytes = INT64_MAX;                        // of those pieces
   int64_t max_waiters = 1 << 16;                        // calls that wait
   WaitTime max_piece_age = std::chrono::minutes(10);    // older unclaimed pieces are dropped
-  WaitTime default_timeout = std::chrono::minutes(10);  // of a wait that says none
+  WaitTime default_timeout = std::chrono::minutes(10);  // of a wait without a timeout of its own
 };
 
 enum class ResourceKind { kBatch, kUnbatch, kUnbatchGrad };
 
-// Counters since the resource was made, and what it holds now. When no call is under way or waits, calls = succeeded +
-// failed. A call whose operands are refused before it reaches the resource is not counted.
+// Counters since the resource was made, and its current contents. When no call is running or waiting, calls =
+// succeeded + failed. A call whose operands are refused is not counted, because it never reaches the resource.
 struct ResourceStatistics {
   int64_t calls = 0;
   int64_t succeeded = 0;
   int64_t failed = 0;     // with any error, cancelled and expired ones included
-  int64_t cancelled = 0;  // by a token or by closing
+  int64_t cancelled = 0;  // by a token, or because the resource was closed
   int64_t deadline_exceeded = 0;
   int64_t refused = 0;  // RESOURCE_EXHAUSTED or UNAVAILABLE: a limit, or no memory
   int64_t pieces_expired = 0;
-  int64_t pieces_dropped = 0;  // with a failed batch or by closing
+  int64_t pieces_dropped = 0;  // with a failed batch, or because the resource was closed
   int64_t pieces = 0;          // now
-  int64_t bytes = 0;           // now, in those pieces
-  int64_t waiters = 0;         // now
+  int64_t bytes = 0;           // of those pieces
+  int64_t waiters = 0;         // calls that wait now
 };
 
 template <class T>
@@ -173,40 +176,39 @@ using Completion = std::function<void(Result<T>)>;
 class BatchingRuntime {
  public:
   explicit BatchingRuntime(const Context& ctx = {}, const ResourceLimits& limits = {}) noexcept;
-  // Closes all resources. When it returns all callbacks have run, and nothing of the caller's is touched any more:
-  // neither the allocator, nor callbacks, nor operands. So it waits for callbacks that run in helpers and in threads
-  // that cancel. No other thread may be in a function of the runtime, but they may cancel its calls. Calls that are
-  // made meanwhile, by callbacks, get CANCELLED.
+  // Closes all resources. When it returns, all callbacks have run, and the allocator, callbacks and operands are not
+  // touched any more. For that it waits for callbacks that run on helpers and on threads that cancel. No other thread
+  // may be in a function of the runtime, but other threads may cancel its calls. Calls that callbacks make meanwhile
+  // get CANCELLED.
   //
-  // A callback may destroy the runtime that called it. Calls which its thread has still to complete, further down its
-  // stack, are completed before the destructor returns. Two things are left to functions that return later: the
-  // completion that runs is destroyed, and tensors that were handed out go back to the allocator when they are dropped.
+  // A callback may destroy the runtime that called it. The functions below it on the stack may have more calls to
+  // complete; these are completed before the destructor returns. Two things happen later: the running completion is
+  // destroyed when it returns, and a result that was handed out goes back to the allocator when it is dropped.
   ~BatchingRuntime();
   BatchingRuntime(const BatchingRuntime&) = delete;
   BatchingRuntime& operator=(const BatchingRuntime&) = delete;
 
   // The primary form: `done` is called exactly once, from this call or later from another thread (see "Callbacks"
-  // above). Operands without keep-alive need to live only until the call returns.
+  // above). Operands without a keep-alive need to live only until the call returns.
   void UnbatchGradAsync(const UnbatchGradCall& call, Completion<Tensor> done) noexcept;
   void UnbatchAsync(const UnbatchCall& call, Completion<Tensor> done) noexcept;
   void BatchAsync(const BatchCall& call, Completion<BatchOutput> done) noexcept;
 
-  // Wait for the result.
+  // The same, but these wait for the result and return it.
   Result<Tensor> UnbatchGrad(const UnbatchGradCall& call) noexcept;
   Result<Tensor> Unbatch(const UnbatchCall& call) noexcept;
   Result<BatchOutput> Batch(const BatchCall& call) noexcept;
 
-  // Futures. May throw std::bad_alloc, as std::promise does.
+  // The same with a future. They may throw std::bad_alloc, as std::promise does.
   std::future<Result<Tensor>> UnbatchGradFuture(const UnbatchGradCall& call);
   std::future<Result<Tensor>> UnbatchFuture(const UnbatchCall& call);
   std::future<Result<BatchOutput>> BatchFuture(const BatchCall& call);
 
-  // New resources have the runtime's limits. NOT_FOUND if no call has made this one yet.
+  // Replaces the limits, which are the runtime's in a new resource. NOT_FOUND if no call has made the resource yet.
   Status SetLimits(ResourceKind kind, const ResourceName& resource, const ResourceLimits& limits) noexcept;
   Result<ResourceLimits> Limits(ResourceKind kind, const ResourceName& resource) const noexcept;
-  // NOT_FOUND if no call has made it.
   Result<ResourceStatistics> Statistics(ResourceKind kind, const ResourceName& resource) const noexcept;
-  // Waiting calls end with CANCELLED, pieces are dropped, the name is free again. NOT_FOUND if there is none.
+  // Ends waiting calls with CANCELLED, drops pieces and frees the name. NOT_FOUND if there is no such resource.
   Status Close(ResourceKind kind, const ResourceName& resource) noexcept;
   void CloseAll() noexcept;
 

@@ -1,4 +1,4 @@
-// A thread that waits for the call it made. Internal to the family.
+// BlockedCall: a thread that waits for the call it made. Internal to the family.
 #pragma once
 
 #include <condition_variable>
@@ -10,21 +10,21 @@
 
 namespace raggrad::batching {
 
-// Whoever completes the call gives this thread its result, or hands it the work that leads to the result: then joining
-// a large batch delays only the call that gets it, not the one that happened to bring the last piece, nor the timer.
+// Whoever completes the call gives this thread the result, or hands it the work that makes the result. So joining a
+// large batch delays only the call that gets it, not the call that brought the last piece, nor the timer.
 template <class T, class Work>
 class BlockedCall {
  public:
   explicit BlockedCall(const Waiting& waiting) noexcept : sleeper_(waiting.sleeper) {}
 
-  // What the call is made with. Refers to this object, which outlives it.
+  // The completion to make the call with. It refers to this object, which outlives it.
   Completion<T> completion() noexcept {
     return [this](Result<T> result) { Give(result_, std::move(result)); };
   }
 
   void Hand(Work work) noexcept { Give(work_, std::move(work)); }
 
-  // `finish(Work&)` does work that was handed over and ends in the completion.
+  // Waits for the result. `finish(Work&)` does the work if it was handed over, and must call the completion.
   template <class F>
   Result<T> Wait(const F& finish) noexcept {
     std::unique_lock lock(mutex_);
@@ -49,7 +49,7 @@ class BlockedCall {
   void Give(std::optional<V>& place, V value) noexcept {
     const std::lock_guard lock(mutex_);
     place = std::move(value);
-    // Under the lock: the waiting thread destroys this object and the sleeper as soon as it can take it.
+    // Still under the lock: once the waiting thread gets it, it destroys this object and the sleeper.
     if (std::exchange(asleep_, false)) sleeper_->Wake();
     changed_.notify_one();
   }

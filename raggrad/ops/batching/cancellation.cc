@@ -40,7 +40,7 @@ int64_t Cancellation::Notify(std::function<void()> callback) const {
 }
 
 void Cancellation::Forget(int64_t number) const noexcept {
-  std::function<void()> forgotten;  // destroyed after unlocking: what it holds may be somebody's last reference
+  std::function<void()> forgotten;  // destroyed after unlocking: it may hold the last reference to something
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->callbacks.find(number);
   if (found == state_->callbacks.end()) return;

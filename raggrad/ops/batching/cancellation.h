@@ -12,15 +12,15 @@ class Cancellation {
  public:
   Cancellation();  // may throw std::bad_alloc
 
-  // Calls that wait with this token end with CANCELLED; so does every later call that would wait. Callbacks run on this
-  // thread before Cancel returns. Does nothing in a child of fork() if the token was made before.
+  // Ends all calls that wait with this token with CANCELLED, and every later call that would have to wait. Their
+  // callbacks run on this thread before Cancel returns. In a child of fork(), a token of the parent does nothing.
   void Cancel() const noexcept;
   bool cancelled() const noexcept;
 
-  // For the library: `callback` runs once, on cancellation. Returns a number for Forget, or 0 if it is cancelled
-  // already (then the callback never runs). May throw std::bad_alloc.
+  // For the library: `callback` runs once, on cancellation. Returns a number for Forget; 0 if the token is cancelled
+  // already, and then the callback never runs. May throw std::bad_alloc.
   int64_t Notify(std::function<void()> callback) const;
-  // The callback goes. A Cancel that is under way may still call it.
+  // Removes the callback. A Cancel that has begun already may still call it.
   void Forget(int64_t number) const noexcept;
 
  private:

@@ -28,7 +28,7 @@ void AppendValues(std::string& text, const TensorView& view, int dim, int64_t li
   }
 }
 
-// TensorFlow's messages call two types by other names than its interface.
+// TensorFlow's messages have other names for two types than its interface.
 std::string_view NameInMessages(DType dtype) noexcept {
   if (dtype == DType::kFloat32) return "float";
   if (dtype == DType::kFloat64) return "double";

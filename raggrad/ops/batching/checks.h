@@ -1,4 +1,4 @@
-// What the three operators ask of their operands. Internal to the family.
+// Checks of operands that the three operators share. Internal to the family.
 #pragma once
 
 #include <optional>
@@ -10,30 +10,29 @@
 
 namespace raggrad::batching {
 
-// Numbers, bool and string: what TensorFlow can concatenate.
+// The types that TensorFlow can concatenate.
 using BatchingTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
-// INVALID_ARGUMENT with TensorFlow's text, which has the number of the type.
+// INVALID_ARGUMENT with TensorFlow's text, which names the type by its number, for a type that is not one of these.
 Status CheckSupported(std::string_view op, DType dtype) noexcept;
 
-// Input number `position` has the type that TensorFlow's signature asks for.
+// Checks that input number `position` has the type that TensorFlow's signature asks for.
 Status CheckInputType(std::string_view op, int position, std::string_view name, DType expected, DType got) noexcept;
 
-// Strings in host memory have characters where they say so. TensorFlow's always do.
+// Checks that no string has a size but no characters. TensorFlow's strings never do.
 Status CheckStringData(std::string_view op, std::string_view name, const TensorView& view) noexcept;
 
-// A piece has the type of the call that gets it.
+// Checks that a piece has the type of the call that gets it.
 Status CheckExpectedType(std::string_view op, DType expected, DType got) noexcept;
 
-// Reads a scalar int64 id, or says what TensorFlow says of another shape ("<prefix>Tensor<type: int64 ...>").
+// Reads a scalar int64 id. For another shape, TensorFlow's error: "<prefix>Tensor<type: int64 ...><suffix>".
 Result<int64_t> ReadId(std::string_view op, const TensorView& id, std::string_view prefix,
                        std::string_view suffix) noexcept;
 
-// Whether pieces of rank 1 and more can be joined along dimension 0. The first one is the measure for the others.
+// Checks that pieces of rank 1 or more can be joined along dimension 0. All others must match the first.
 class PieceFit {
  public:
-  // Rank, inner dimensions, dtype, device and the sum of the rows, in this order. `row` is the piece's number in
-  // messages.
+  // Checks rank, inner dimensions, dtype, device and the sum of the rows, in this order. Messages call the piece `row`.
   Status Add(std::string_view op, int64_t row, const TensorView& piece) noexcept;
 
  private:

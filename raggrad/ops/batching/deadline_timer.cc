@@ -14,10 +14,10 @@
 namespace raggrad::batching {
 namespace {
 
-// Longer waits than this have no deadline: the clock's numbers would overflow.
+// Waits of this length or longer have no deadline, since the clock's numbers could overflow.
 constexpr WaitTime kLongestWait = std::chrono::hours(24 * 365 * 100);
 
-// How long an alarm waits for a busy helper before it gets another one.
+// How long an alarm waits for a busy helper before another one is started.
 constexpr auto kPatience = std::chrono::milliseconds(2);
 
 }  // namespace
@@ -40,10 +40,10 @@ struct DeadlineTimer::Shared {
   static void Watch(const std::shared_ptr<Shared>& shared) noexcept;
   static void Help(const std::shared_ptr<Shared>& shared, Threads::iterator self) noexcept;
 
-  // All under the lock, which is given away while an alarm does its part.
+  // Called under the lock, which is released while an alarm does its part.
   void DecideNext(std::unique_lock<std::mutex>& lock) noexcept;
   void CarryOutNext(std::unique_lock<std::mutex>& lock) noexcept;
-  // Starts a helper if alarms wait for one. Returns when to look again.
+  // Called under the lock. Starts a helper if alarms wait for one. Returns when to look again.
   Clock::time_point LookAfterHelpers(const std::shared_ptr<Shared>& shared, Clock::time_point now) noexcept;
   void JoinEnded() noexcept;
 
@@ -53,14 +53,14 @@ struct DeadlineTimer::Shared {
   std::condition_variable work;     // for helpers
   Alarms alarms;
   std::map<int64_t, Alarms::iterator> by_number;
-  Alarms due;  // decided; the nodes move over, which needs no memory
+  Alarms due;  // decided; nodes move here from `alarms`, which needs no memory
   int64_t last_number = 0;
   bool stopping = false;
   std::thread watcher;
   Threads helpers;
-  Threads ended;  // helpers that had no work
+  Threads ended;  // helpers that found no work, to be joined
   size_t idle = 0;
-  Clock::time_point next_helper{};  // not sooner
+  Clock::time_point next_helper{};  // no helper is started before
   std::shared_ptr<Shared> itself;   // set in a child of fork(): then nothing here is ever destroyed
 };
 
@@ -69,7 +69,7 @@ void DeadlineTimer::Shared::DecideNext(std::unique_lock<std::mutex>& lock) noexc
   by_number.erase(next.mapped().number);
   lock.unlock();
   const bool more = next.mapped().alarm->Decide();
-  if (!more) next = {};  // what it holds goes before the lock is taken again
+  if (!more) next = {};  // destroyed before the lock is taken again
   lock.lock();
   if (!more) return;
   due.insert(std::move(next));
@@ -81,7 +81,7 @@ void DeadlineTimer::Shared::CarryOutNext(std::unique_lock<std::mutex>& lock) noe
   lock.unlock();
   next.mapped().alarm->CarryOut();
   next = {};
-  if (!forked()) lock.lock();  // in a child of a fork() in a callback nobody may be left to unlock it
+  if (!forked()) lock.lock();  // if the callback forked, this is the child, where no thread may be left to unlock it
 }
 
 Clock::time_point DeadlineTimer::Shared::LookAfterHelpers(const std::shared_ptr<Shared>& shared,
@@ -99,7 +99,7 @@ Clock::time_point DeadlineTimer::Shared::LookAfterHelpers(const std::shared_ptr<
       helpers.erase(self);
       throw;
     }
-  } catch (const std::exception&) {  // no thread or no memory for it: asked again
+  } catch (const std::exception&) {  // no thread, or no memory for it: tried again at next_helper
   }
   return next_helper;
 }
@@ -161,7 +161,7 @@ void DeadlineTimer::Stop() noexcept {
   std::thread watcher = std::move(s.watcher);
   lock.unlock();
   if (watcher.joinable()) watcher.join();
-  lock.lock();  // from here on nothing becomes due
+  lock.lock();  // no alarm becomes due from here on
   s.work.notify_all();
   while (lock.owns_lock() && !s.due.empty()) s.CarryOutNext(lock);
   if (!lock.owns_lock()) return;

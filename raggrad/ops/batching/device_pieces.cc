@@ -23,7 +23,7 @@ using cuda::WithKernels;
 // The keep-alive of every piece in device memory.
 struct DevicePiece {
   std::shared_ptr<const void> keep_alive;
-  Tensor copy;  // if it came without keep-alive
+  Tensor copy;  // of a piece that came without a keep-alive
   StreamId stream;
   Event made;
 };
@@ -32,7 +32,7 @@ const DevicePiece& Of(const SharedView& piece) noexcept {
   return *static_cast<const DevicePiece*>(piece.keep_alive.get());
 }
 
-// f for the pieces that were made on another stream than the owner's.
+// Calls f for the pieces that were made on another stream than the owner's.
 template <class F>
 Status ForOtherStreams(std::span<const SharedView> pieces, const StreamId& owner, const F& f) noexcept {
   for (const SharedView& piece : pieces) {
@@ -42,8 +42,8 @@ Status ForOtherStreams(std::span<const SharedView> pieces, const StreamId& owner
   return {};
 }
 
-// The stream of a piece: the same in every thread, since another one may join it, and not being captured, since events
-// of a graph mean nothing outside of it.
+// Refuses cudaStreamPerThread, which names another stream in the thread that joins the piece. Refuses a stream that is
+// being captured, because events of a graph mean nothing outside of it.
 Result<StreamId> CheckStream(const Events& events, std::string_view op, void* stream) noexcept {
   Result<StreamId> id = events.identify(stream);
   if (!id.ok()) return id;

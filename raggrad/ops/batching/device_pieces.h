@@ -1,8 +1,9 @@
 // Pieces in device memory. Internal to the family.
 //
-// A piece is made by work that its bringer has queued on a stream, and joined by a kernel on its owner's. So an event
-// is recorded when it is brought, for the join to wait for; and the bringer's stream waits for the join before the
-// piece is dropped, because its memory goes back in the order of that stream.
+// A piece is computed by work on the stream of the call that brings it, and joined by a kernel on the owner's stream.
+// Two events order these streams. One is recorded when the piece is brought, and the join waits for it. The other is
+// recorded after the join, and the first stream waits for it before the piece is dropped, because the piece's memory is
+// reused in the order of that stream.
 #pragma once
 
 #include <span>
@@ -13,15 +14,15 @@
 
 namespace raggrad::batching {
 
-// That pieces of that type can be joined on that device, which is not the CPU.
+// Checks that pieces of that type can be joined on that device, which is not the CPU.
 Status CheckDevice(std::string_view op, Device device, DType dtype) noexcept;
 
-// The piece with an event for what has been queued on `stream`. What nothing keeps alive is copied there. JoinOnDevice
-// takes only such pieces.
+// The piece with an event for the work that has been queued on `stream`. A piece without a keep-alive is copied on that
+// stream. JoinOnDevice takes only pieces that come from here.
 Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const SharedView& piece,
                                 void* stream) noexcept;
 
-// The rows of the pieces one after the other, on ctx.stream; returns when that has been queued. The pieces fit.
+// Joins pieces that fit together, on ctx.stream. Returns when the work has been queued.
 Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept;
 
 }  // namespace raggrad::batching

@@ -14,8 +14,8 @@ namespace raggrad::batching {
 
 class PieceList {
  public:
-  // Room for `count` pieces that fit `first`, which must outlive the list, and for rows of padding. The room comes from
-  // the heap, as everything does that is no output; one piece needs none.
+  // Makes room for `count` pieces that fit `first`, which must outlive the list, and for rows of padding. Memory comes
+  // from the heap: the caller's allocator is asked for results only. A single piece needs none.
   static Result<PieceList> Make(const TensorView& first, int64_t count, int64_t padding = 0) noexcept {
     const int64_t row_values = Shape::Product(first.shape.tail()).value_or(0);
     const int64_t room = row_values > 0 ? count + padding : count;

@@ -12,7 +12,7 @@
 namespace raggrad::batching {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 48;  // of a piece; no machine has more, and sums stay far from overflowing
+constexpr int64_t kMostBytes = int64_t{1} << 48;  // of one piece: more than machines have, and sums cannot overflow
 
 int64_t Elements(const TensorView& view) noexcept { return view.shape.NumElements().value_or(0); }
 

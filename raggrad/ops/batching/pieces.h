@@ -14,10 +14,10 @@ namespace raggrad::batching {
 // Bytes of the elements and, for strings, of their characters.
 int64_t BytesOf(const TensorView& view) noexcept;
 
-// The pieces and the padding one after the other, in host memory. Written once, in parallel if it is worth it.
+// Joins the pieces and the padding in host memory.
 Result<Tensor> Join(const Context& ctx, int output, const PieceList& list) noexcept;
 
-// The rows of the pieces one after the other, on the device where they are.
+// Joins pieces on the device where they are.
 Result<Tensor> JoinShared(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept;
 
 // A copy of the rows [begin, end) of a view.

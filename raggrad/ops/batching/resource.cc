@@ -11,7 +11,7 @@ ResourceStatistics Resource::Statistics() const noexcept {
   s.refused = counters_.refused;
   s.pieces_expired = counters_.pieces_expired;
   s.pieces_dropped = counters_.pieces_dropped;
-  s.calls = counters_.calls;  // last, so that it is never less than succeeded + failed
+  s.calls = counters_.calls;  // read last, so that it is never less than succeeded + failed
   const std::lock_guard lock(mutex_);
   s.pieces = pieces_;
   s.bytes = bytes_;
@@ -30,7 +30,7 @@ void Resource::SetLimits(const ResourceLimits& limits) noexcept {
     limits_ = limits;
     environment_->timer.Cancel(std::exchange(age_alarm_, 0));
   }
-  DropOldPieces();  // sets the alarm anew
+  DropOldPieces();  // sets the alarm again, too
 }
 
 void Resource::Disarm(Alarm& alarm) noexcept {

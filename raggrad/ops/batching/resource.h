@@ -1,4 +1,4 @@
-// What the three kinds of resource have in common: counters, limits, deadlines, cancellation. Internal to the family.
+// The base of the three kinds of resource: counters, limits, deadlines, cancellation. Internal to the family.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace raggrad::batching {
 
-// Surroundings that all resources of a runtime share.
+// State that all resources of a runtime share.
 struct Environment {
   Context ctx;
   DeadlineTimer timer;
@@ -30,7 +30,7 @@ struct Counters {
       pieces_expired{0}, pieces_dropped{0};
 };
 
-// What ends a wait besides its result. Armed while the call waits.
+// A deadline and a cancellation token, armed while a call waits. Either may end the wait before its result.
 struct Alarm {
   int64_t deadline = 0;  // of the timer; 0: none
   std::optional<Cancellation> token;
@@ -43,7 +43,8 @@ class Resource : public std::enable_shared_from_this<Resource> {
       : environment_(std::move(environment)), op_(op), limits_(limits) {}
   virtual ~Resource() = default;
 
-  // Ends all waits with CANCELLED and drops all pieces. Later calls on this object are told to look again.
+  // Ends all waits with CANCELLED and drops all pieces. Calls that reach this object later return false, and the
+  // runtime looks for the resource again.
   virtual void Close() noexcept = 0;
 
   ResourceStatistics Statistics() const noexcept;
@@ -51,28 +52,28 @@ class Resource : public std::enable_shared_from_this<Resource> {
   void SetLimits(const ResourceLimits& limits) noexcept;
 
  protected:
-  // Drops the pieces that nobody has asked for in time, if there are such pieces. Without the lock.
+  // Drops unclaimed pieces that are too old. Called without the lock.
   virtual void DropOldPieces() noexcept {}
 
-  // Under the lock or not. Alarms that went off already find no wait to end.
+  // Called with or without the lock. An alarm that has gone off already finds no wait to end.
   void Disarm(Alarm& alarm) noexcept;
 
-  // Under the lock: pieces that become too old will be dropped. One alarm for all of them, those that come now
-  // included. `pieces` is the resource's. May throw std::bad_alloc or std::system_error.
+  // Called under the lock, before a piece is added: sets one alarm for all pieces, which drops those that become too
+  // old. `pieces` belongs to the resource. May throw std::bad_alloc or std::system_error.
   template <class Piece>
   void WatchAges(AgedPieces<Piece>& pieces);
-  // Those that are too old, for the caller to destroy. Without the lock.
+  // Takes the pieces that are too old, for the caller to destroy. Called without the lock.
   template <class Piece>
   typename AgedPieces<Piece>::Entries TakeExpired(AgedPieces<Piece>& pieces) noexcept;
 
-  // Under the lock: a piece comes or goes.
+  // Called under the lock: a piece comes or goes.
   void CountIn(int64_t bytes) noexcept { ++pieces_, bytes_ += bytes; }
   void CountOut(int64_t bytes) noexcept { --pieces_, bytes_ -= bytes; }
-  // Under the lock: RESOURCE_EXHAUSTED if that much more is too much.
+  // Called under the lock: RESOURCE_EXHAUSTED if that many more would exceed a limit.
   Status CheckRoom(int64_t pieces, int64_t bytes, bool waits) const noexcept;
 
-  // Counts the result and hands it to the caller. Without the lock. When it returns, nothing of `done` is left; what
-  // the caller has to destroy beside it goes before, as `done` may destroy the runtime.
+  // Counts the result and completes the call with it. Called without the lock. `done` may destroy the runtime: whoever
+  // calls this drops everything else that belongs to the call first. `done` itself is gone when this returns.
   template <class T>
   void Finish(Completion<T> done, Result<T> result) noexcept {
     Count(result.status());
@@ -106,7 +107,8 @@ class Resource : public std::enable_shared_from_this<Resource> {
   void Count(const Status& status) noexcept;
 };
 
-// The pieces that are too old are found on the watcher and destroyed on a helper: that is code of the user's.
+// Finds the pieces that are too old on the watcher, and destroys them on a helper: a keep-alive's destructor is the
+// user's code.
 template <class Piece>
 class Resource::AgeAlarm final : public TimerAlarm {
  public:
@@ -122,7 +124,7 @@ class Resource::AgeAlarm final : public TimerAlarm {
 
  private:
   const std::weak_ptr<Resource> resource_;
-  AgedPieces<Piece>& pieces_;  // of the resource
+  AgedPieces<Piece>& pieces_;  // belongs to the resource
   typename AgedPieces<Piece>::Entries expired_;
 };
 
@@ -137,7 +139,7 @@ template <class Piece>
 typename AgedPieces<Piece>::Entries Resource::TakeExpired(AgedPieces<Piece>& pieces) noexcept {
   typename AgedPieces<Piece>::Entries expired;
   const std::lock_guard lock(mutex_);
-  environment_->timer.Cancel(std::exchange(age_alarm_, 0));  // gone already, unless it was set anew meanwhile
+  environment_->timer.Cancel(std::exchange(age_alarm_, 0));  // has gone off, unless it was set again meanwhile
   if (!After(Clock::now(), limits_.max_piece_age)) return expired;
   expired = pieces.TakeUntil(Clock::now() - std::max(limits_.max_piece_age, WaitTime::zero()));
   for (const auto& entry : expired) CountOut(entry.bytes);
@@ -149,23 +151,23 @@ typename AgedPieces<Piece>::Entries Resource::TakeExpired(AgedPieces<Piece>& pie
   return expired;
 }
 
-// A resource in which calls wait. Ending: all that is left to do for a call whose wait is over.
+// A resource in which calls wait. An Ending has everything needed to complete a call whose wait is over.
 template <class Ending>
 class WaitingResource : public Resource {
  public:
   using Resource::Resource;
 
-  // Completes the call: runs code of the user's. Without the lock.
+  // Completes the call, which runs the user's code. Called without the lock.
   virtual void Conclude(Ending& ending) noexcept = 0;
 
  protected:
-  // The wait named (key, ticket) is over for another reason than its result. True if the ending has to be concluded;
-  // false if it was over already, or if the call's own thread waits for it and has been told. Without the lock; runs no
-  // code of the user's.
+  // Ends the wait (key, ticket) for the reason `why`. True if the caller has to conclude `ending`. False if the wait
+  // was over already, or if the call's own thread waits for it and has been told. Called without the lock; runs no code
+  // of the user's.
   virtual bool TakeWait(int64_t key, int64_t ticket, Status why, Ending& ending) noexcept = 0;
 
-  // Under the lock. Sets the deadline and listens to the token. False if the token is cancelled already. May throw
-  // std::bad_alloc or std::system_error; then nothing is armed.
+  // Called under the lock. Sets the deadline and listens to the token. False if the token is cancelled already. May
+  // throw std::bad_alloc or std::system_error; then nothing is armed.
   bool Arm(Alarm& alarm, const Waiting& waiting, int64_t key, int64_t ticket);
 
  private:
@@ -207,7 +209,7 @@ bool WaitingResource<Ending>::Arm(Alarm& alarm, const Waiting& waiting, int64_t 
     alarm.token_number = alarm.token->Notify([self, key, ticket] {
       const std::shared_ptr<WaitingResource> resource = Lock(self);
       if (!resource) return;
-      const CancelGuard guard(resource->environment_->cancellers);  // until all of the ending is gone
+      const CancelGuard guard(resource->environment_->cancellers);  // outlives the ending
       Ending ending;
       if (resource->TakeWait(key, ticket, resource->Cancelled(), ending)) resource->Conclude(ending);
     });

@@ -1,4 +1,4 @@
-// BatchingRuntime: finds the resource of a call, and builds the blocking forms and futures on the asynchronous ones.
+// BatchingRuntime: finds the resource of a call, and builds blocking calls and futures on the asynchronous ones.
 #include <atomic>
 #include <exception>
 #include <map>
@@ -39,7 +39,7 @@ std::string_view OpName(ResourceKind kind) noexcept {
   return "Batching";
 }
 
-// Visits every 64-bit number once before it repeats, in an order that looks random.
+// Maps each 64-bit number to another one, without repeats, so that successive ids look random.
 uint64_t Scramble(uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
@@ -55,7 +55,7 @@ uint64_t RandomSeed() noexcept {
   }
 }
 
-// Runs `body() -> Result<std::shared_ptr<R>>`; an error or a lack of memory goes to `done`, and the pointer is null.
+// Runs `body() -> Result<std::shared_ptr<R>>`. On an error, or without memory, completes the call and returns null.
 template <class R, class T, class Body>
 std::shared_ptr<R> Guard(ResourceKind kind, Completion<T>& done, const Body& body) noexcept {
   if (!done) done = [](const Result<T>& /*result*/) {};
@@ -123,8 +123,9 @@ struct BatchingRuntime::State {
     return result;
   }
 
-  // Does `call(R&) -> bool` on the resource of that name; `make() -> Result<std::shared_ptr<R>>` if there is none.
-  // False means that the resource was closed since it was found: then another one is looked for.
+  // Makes the call, `call(R&) -> bool`, on the resource of that name. If there is none, `make()` makes it, a
+  // Result<std::shared_ptr<R>>. `call` returns false if the resource has been closed since it was found; then it is
+  // looked for again.
   template <class R, class Make, class Call>
   Result<std::shared_ptr<R>> Meet(ResourceKind kind, const ResourceName& name, const Make& make, const Call& call) {
     for (;;) {
@@ -154,13 +155,13 @@ struct BatchingRuntime::State {
     rest();
   }
 
-  // From here on no resource is made, so that those which CloseAll finds are the last.
+  // Lets no further resource be made, so that CloseAll finds all of them.
   void RefuseCalls() noexcept {
     const std::lock_guard lock(mutex);
     ends = true;
   }
 
-  // Begins a call. The resource in which it meets others; null if it has failed before that. `done` is used up.
+  // Begins a call and takes over `done`. Returns the resource of the call; null if it has ended before it got there.
   static std::shared_ptr<UnbatchGradResource> Begin(State* state, const UnbatchGradCall& call, Completion<Tensor>& done,
                                                     UnbatchGradResource::Blocked* blocked) noexcept;
   static std::shared_ptr<UnbatchResource> Begin(State* state, const UnbatchCall& call, Completion<Tensor>& done,

@@ -1,8 +1,9 @@
-// What a thread is about in a runtime, in case somebody destroys the runtime meanwhile. Internal to the family.
+// Turn: the callbacks that a thread has still to run, for the destructor of the runtime. Internal to the family.
 //
-// A callback may destroy the runtime that calls it. The destructor then stands on top of functions of the runtime that
-// have more calls to complete, and whose caller may take its allocator away as soon as the destructor returns. So every
-// function that runs callbacks makes a Turn, which says what it has left to do, and the destructor does that first.
+// A callback may destroy the runtime that calls it. The destructor then runs on top of functions of the runtime that
+// have more calls to complete. After it has returned they could not complete them any more: the user may destroy the
+// allocator. So every function that runs callbacks makes a Turn that says what it has left to do, and the destructor
+// does that first.
 #pragma once
 
 #include <condition_variable>
@@ -11,12 +12,12 @@
 
 namespace raggrad::batching {
 
-// The threads that a runtime cannot see otherwise: those that cancel its calls. One per runtime.
+// Counts the threads that cancel calls of a runtime, which it would not know of otherwise. One per runtime.
 class Cancellers {
  public:
   void Enter() noexcept;
   void Leave() noexcept;
-  // Returns when only `own` guards, those of the calling thread, are left.
+  // Returns when only `own` guards are left, which are the calling thread's.
   void AwaitOthers(int64_t own) noexcept;
 
  private:
@@ -27,8 +28,8 @@ class Cancellers {
 
 class Turn {
  public:
-  // `rest()` runs callbacks until there are none left. Called from one of them it goes on with the next, and then finds
-  // nothing left when that one returns. Costs a few nanoseconds.
+  // `rest()` runs callbacks until none is left. It may be called from one of them: then the inner call runs the others,
+  // and the outer one finds none left. Costs a few nanoseconds.
   template <class Rest>
   Turn(const Cancellers& runtime, const Rest& rest) noexcept
       : Turn(runtime, &rest, [](const void* object) { (*static_cast<const Rest*>(object))(); }) {}
@@ -36,7 +37,7 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // Does what the turns of this thread in that runtime have left, the latest first.
+  // Runs the callbacks that the turns of this thread in that runtime have left, the latest turn first.
   static void FinishOwn(const Cancellers& runtime) noexcept;
 
  protected:
@@ -49,11 +50,11 @@ class Turn {
   const void* const rest_;
   void (*const call_)(const void*);  // null: a CancelGuard
   Turn* outer_;
-  Turn* inner_ = nullptr;  // fibers of one thread may leave in any order
+  Turn* inner_ = nullptr;  // doubly linked, because fibers of one thread may leave in any order
 };
 
-// Of a thread that cancels a call: the destructor waits for it to leave. Whoever makes one keeps the runtime's
-// Environment alive.
+// Held by a thread that cancels a call: the runtime's destructor waits until it is gone. Whoever makes one keeps the
+// runtime's Environment alive.
 class CancelGuard : Turn {
  public:
   explicit CancelGuard(Cancellers& runtime) noexcept : Turn(runtime, nullptr, nullptr), cancellers_(runtime) {

@@ -31,7 +31,7 @@ Status CheckShapes(const UnbatchCall& call) noexcept {
   return {};
 }
 
-// How many rows each call gets. `start` itself is not looked at, as in TensorFlow.
+// Checks how many rows each call gets. As in TensorFlow, only `end - start` counts.
 Status CheckSizes(const UnbatchCall& call) noexcept {
   const TensorView& index = call.batch_index;
   const int64_t count = index.dim(0);
@@ -64,7 +64,7 @@ Status CheckDistinctKeys(const TensorView& index) {
   return InvalidArgument(kOp, "batch_index: key ", *twice, " is listed more than once");
 }
 
-// Copies: a piece that is kept must not keep the whole batch.
+// Cuts the batch into copies, because a stored piece must not keep the whole batch alive.
 Status Cut(const Context& ctx, const UnbatchCall& call, UnbatchRequest& request) {
   const int64_t* row = call.batch_index.As<int64_t>();
   int64_t begin = 0;
@@ -155,7 +155,7 @@ void UnbatchResource::Deliver(Completion<Tensor>& done, DType expected, Result<T
 
 std::optional<Result<Tensor>> UnbatchResource::Arrive(UnbatchRequest& request, Completion<Tensor>& done, bool blocked,
                                                       UnbatchPieces::Entries& awaited, std::vector<Waiter>& receivers) {
-  if (stored_.Find(request.id) != nullptr) {  // what the call brings itself is not looked at, as in TensorFlow
+  if (stored_.Find(request.id) != nullptr) {  // then TensorFlow ignores what the call brings itself
     auto taken = stored_.Take(request.id);
     CountOut(taken.front().bytes);
     return std::move(taken.front().piece);

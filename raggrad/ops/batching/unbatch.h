@@ -11,12 +11,12 @@ namespace raggrad::batching {
 
 using UnbatchPieces = AgedPieces<Tensor>;
 
-// An UnbatchCall whose operands have been checked and whose batch has been cut.
+// An UnbatchCall whose operands have been checked and whose batch has been cut into pieces.
 struct UnbatchRequest {
   int64_t id;
   DType dtype;
   std::optional<Tensor> own = {};      // the caller's rows, if it brought them itself
-  UnbatchPieces::Entries pieces = {};  // those of the others, in the order of batch_index; keys are distinct
+  UnbatchPieces::Entries pieces = {};  // the rows of the others, in the order of batch_index; keys are distinct
   Waiting waiting = {};
 };
 
@@ -32,8 +32,8 @@ class UnbatchResource final : public WaitingResource<UnbatchEnding> {
  public:
   using WaitingResource::WaitingResource;
 
-  // False if the resource is closed: then nothing happened, and `request` and `done` were not used. `blocked`: a thread
-  // waits for the call, and `done` is not the user's.
+  // False if the resource is closed; then `request` and `done` are untouched. `blocked`: a thread waits for the call,
+  // so `done` is the library's and runs no code of the user's.
   bool Call(UnbatchRequest& request, Completion<Tensor>& done, bool blocked) noexcept;
   void Close() noexcept override;
 
@@ -47,16 +47,16 @@ class UnbatchResource final : public WaitingResource<UnbatchEnding> {
   };
   using Waiters = std::unordered_map<int64_t, Waiter>;
 
-  // Under the lock. Returns how the call ends; nothing if it waits now. Pieces that calls are waiting for go to
-  // `awaited`, those calls to `receivers`, in the same order. What throws leaves no trace.
+  // Called under the lock. Returns the call's result; nothing if it waits now. Pieces that calls are waiting for go to
+  // `awaited`, those calls to `receivers`, in the same order. If it throws, nothing has changed.
   std::optional<Result<Tensor>> Arrive(UnbatchRequest& request, Completion<Tensor>& done, bool blocked,
                                        UnbatchPieces::Entries& awaited, std::vector<Waiter>& receivers);
   Status CheckRoomFor(const UnbatchRequest& request) const noexcept;
-  // The end of waiting_ if the call is cancelled already.
+  // Returns waiting_.end() if the call is cancelled already.
   Waiters::iterator StartWaiting(const UnbatchRequest& request);
   void Store(UnbatchPieces::Entries& pieces);
   Waiter TakeWaiter(Waiters::iterator waiter) noexcept;
-  // Rows for a call, unless they are an error or have another type than it expects.
+  // Completes a call with `rows`: the tensor, its error, or an error if it has another type than expected.
   void Deliver(Completion<Tensor>& done, DType expected, Result<Tensor>& rows) noexcept;
 
   bool TakeWait(int64_t key, int64_t ticket, Status why, UnbatchEnding& ending) noexcept override;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kOp = "UnbatchGrad";
 
-// A piece must fit the others, have the type of its owner's call and, in a strict call, the rows that the index says.
+// Checks that a piece fits the others and has the type of its owner's call. In a strict call it must also have as many
+// rows as the index says.
 Status AddPiece(PieceFit& fit, DType expected, const std::vector<IndexRow>& rows, size_t row,
                 const TensorView& piece) noexcept {
   if (Status s = fit.Add(kOp, static_cast<int64_t>(row), piece); !s.ok()) return s;
@@ -30,7 +31,7 @@ bool UnbatchGradResource::Call(UnbatchGradRequest& request, Completion<Tensor>& 
   try {
     Decision decision = Decide(request, blocked != nullptr);
     if (decision.outlives && NeedsCopy(request.grad)) {
-      lock.unlock();  // for the copy; the others go on meanwhile
+      lock.unlock();  // other calls go on during the copy
       Result<SharedView> kept = Keep(environment_->ctx, request.grad);
       lock.lock();
       if (closed_) return false;
@@ -77,7 +78,7 @@ UnbatchGradResource::Decision UnbatchGradResource::Decide(const UnbatchGradReque
   if (!decision.status.ok() && !decision.brings) return decision;
 
   const bool waits = decision.status.ok() && decision.missing > 0;
-  // A piece that completes a batch is not held, and never refused: it makes room.
+  // A piece that completes a batch is not stored but makes room, so it is never refused.
   const bool completes = decision.brings && wanted != nullptr && wanted->batch->missing == 1;
   const bool held = decision.brings ? !completes : waits;
   if (Status s = CheckRoom(held ? 1 : 0, held ? request.bytes : 0, waits); !s.ok()) return {.status = s};
@@ -99,7 +100,7 @@ UnbatchGradResource::Decision UnbatchGradResource::DecideOwner(const UnbatchGrad
   }
   decision.brings = !request.lists_itself;
   if (decision.missing == 0 && !clash) {
-    if (!request.repeated) return decision;  // as in TensorFlow even if another batch waits for this call's piece
+    if (!request.repeated) return decision;  // even if another batch waits for this call's piece, as in TensorFlow
     return {.status = MakeError(Code::kInternal, kOp, ": bad bookkeeping of available tensors. [batch_index: key ",
                                 *request.repeated, " is listed more than once]")};
   }
@@ -122,8 +123,8 @@ UnbatchGradResource::Decision UnbatchGradResource::DecideOwner(const UnbatchGrad
   return decision;
 }
 
-// The pieces that are there when an owner starts to wait must fit together. A type that cannot be joined is found out
-// with the first piece that comes, as that piece's caller has to hear of it too.
+// Checks that the pieces that are there when an owner starts to wait fit together. A type that cannot be joined is
+// reported when the first piece comes, because the call that brings it gets the error too.
 Status UnbatchGradResource::CheckPresent(const UnbatchGradRequest& request, PieceFit& fit) const noexcept {
   for (size_t i = 0; i < request.rows.size(); ++i) {
     const bool own = request.rows[i].key == request.id;
@@ -219,7 +220,7 @@ void UnbatchGradResource::StoreUnclaimed(const UnbatchGradRequest& request) {
   CountIn(request.bytes);
 }
 
-// The pieces of the rows in order, taken out of the table. If they do not fit together they are gone all the same.
+// Takes the pieces of the rows out of the table, in order. If they do not fit together, they are dropped.
 Status UnbatchGradResource::Collect(const UnbatchGradRequest& request, std::vector<SharedView>& pieces) noexcept {
   for (const IndexRow& row : request.rows) {
     pieces.push_back(row.key == request.id ? request.grad : TakeUnclaimed(row.key).piece);
@@ -233,7 +234,8 @@ Status UnbatchGradResource::Collect(const UnbatchGradRequest& request, std::vect
   return status;
 }
 
-// The piece goes to the batch that waits for it; a misfit ends that batch. Not OK if the bringer is to blame as well.
+// Gives the piece to the batch that waits for it; a piece that does not fit ends that batch. Returns the error that the
+// call which brought the piece gets, too.
 Status UnbatchGradResource::Serve(Wanted& wanted, const UnbatchGradRequest& request,
                                   UnbatchGradEnding& other) noexcept {
   Batch& batch = *wanted.batch;
@@ -272,7 +274,7 @@ void UnbatchGradResource::Unregister(Batches::iterator position) noexcept {
   open_.erase(position);
 }
 
-// The batch is over: its pieces go to the ending, its keys are free again.
+// Ends the batch: moves its pieces into the ending and frees its keys.
 void UnbatchGradResource::End(Batches::iterator position, Status status, UnbatchGradEnding& ending) noexcept {
   Batch& batch = position->second;
   Disarm(batch.alarm);

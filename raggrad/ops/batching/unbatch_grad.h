@@ -1,8 +1,8 @@
 // The state of one UnbatchGrad resource. Internal to the family.
 //
-// A key is known to a resource for one of two reasons: somebody brought its piece and nobody has asked for it yet
-// (unclaimed_), or an owner that waits has listed it (wanted_), whether its piece has come or not. Pieces that have
-// come lie in the owner's Batch, reserved for it.
+// A known key is in one of two tables. It is in unclaimed_ if its piece has come but no owner has listed it yet. It is
+// in wanted_ if an owner that waits has listed it, whether its piece has come or not. The pieces that have come for
+// such an owner are in its Batch, reserved for it.
 #pragma once
 
 #include <unordered_map>
@@ -15,9 +15,9 @@
 
 namespace raggrad::batching {
 
-// How a call ends, carried out after unlocking: joining copies, and callbacks are somebody else's code.
+// Everything needed to end a call after unlocking: joining takes long, and callbacks are the user's code.
 struct UnbatchGradEnding {
-  Completion<Tensor> done = nullptr;  // null: it has not ended
+  Completion<Tensor> done = nullptr;  // null: the call has not ended
   BlockedCall<Tensor, UnbatchGradEnding>* blocked = nullptr;
   Status status = {};
   std::vector<SharedView> pieces = {};     // joined, if the status is OK; dropped otherwise
@@ -31,10 +31,10 @@ class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
 
   using WaitingResource::WaitingResource;
 
-  // False if the resource is closed: then nothing happened, and `done` was not used. `blocked`, if not null, is the
-  // thread that waits for the call; `request` may change.
+  // False if the resource is closed; then `request` and `done` are untouched. `blocked`, if not null, is the thread
+  // that waits for the call.
   bool Call(UnbatchGradRequest& request, Completion<Tensor>& done, Blocked* blocked) noexcept;
-  // Joins what there is to join and completes the call, if it has ended.
+  // Completes the call, if it has ended: joins its pieces, or passes on its error.
   void Conclude(UnbatchGradEnding& ending) noexcept override;
   void Close() noexcept override;
 
@@ -44,7 +44,7 @@ class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
     int64_t id = 0;
     DType dtype = DType::kInvalid;
     std::vector<IndexRow> rows = {};
-    std::vector<SharedView> pieces = {};  // one per row; those that have not come are empty
+    std::vector<SharedView> pieces = {};  // one per row; empty where the piece has not come
     size_t missing = 0;
     int64_t bytes = 0;
     void* stream = nullptr;
@@ -61,28 +61,28 @@ class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
   };
   using Batches = std::unordered_map<int64_t, Batch>;
 
-  // What a call does to the resource.
+  // The effect of a call on the resource.
   struct Decision {
     Status status = {};     // not OK: the call fails
-    size_t missing = 0;     // an owner waits for so many, if the status is OK
-    PieceFit fit = {};      // of those that are there, if it waits
-    bool brings = false;    // its piece goes to another batch, or to the unclaimed ones
+    size_t missing = 0;     // pieces that an owner has to wait for
+    PieceFit fit = {};      // of the pieces that are there, if it waits
+    bool brings = false;    // its piece goes to another batch, or becomes unclaimed
     bool outlives = false;  // its piece may be needed after the call has returned
   };
 
-  // Under the lock.
+  // Called under the lock.
   Decision Decide(const UnbatchGradRequest& request, bool blocked) const noexcept;
   Decision DecideOwner(const UnbatchGradRequest& request, bool wanted) const noexcept;
   Status CheckPresent(const UnbatchGradRequest& request, PieceFit& fit) const noexcept;
 
-  // Under the lock. What throws std::bad_alloc or std::system_error leaves no trace.
+  // Called under the lock. They may throw std::bad_alloc or std::system_error; then nothing has changed.
   void CarryOut(const Decision& decision, const UnbatchGradRequest& request, Completion<Tensor>& done, Blocked* blocked,
                 UnbatchGradEnding& mine, UnbatchGradEnding& other);
   Status StartWaiting(const Decision& decision, const UnbatchGradRequest& request, Completion<Tensor>& done,
                       Blocked* blocked);
   void StoreUnclaimed(const UnbatchGradRequest& request);
 
-  // Under the lock.
+  // Called under the lock.
   Status Collect(const UnbatchGradRequest& request, std::vector<SharedView>& pieces) noexcept;
   Status Serve(Wanted& wanted, const UnbatchGradRequest& request, UnbatchGradEnding& other) noexcept;
   void Put(Wanted& wanted, SharedView piece, int64_t bytes) noexcept;
@@ -90,7 +90,7 @@ class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
   void Unregister(Batches::iterator batch) noexcept;
   void End(Batches::iterator batch, Status status, UnbatchGradEnding& ending) noexcept;
 
-  // Lets the thread that waits for the call conclude it, if there is one. False: nobody waits.
+  // If a thread waits for the call, hands it the ending to conclude. False: no thread waits.
   static bool Hand(UnbatchGradEnding& ending) noexcept;
   bool TakeWait(int64_t key, int64_t ticket, Status why, UnbatchGradEnding& ending) noexcept override;
   void DropOldPieces() noexcept override { TakeExpired(unclaimed_); }

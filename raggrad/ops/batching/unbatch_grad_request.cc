@@ -18,7 +18,7 @@ Status CheckInputs(const UnbatchGradCall& call) noexcept {
   if (Status s = CheckInputType(kOp, 1, "batch_index", DType::kInt64, call.batch_index.dtype); !s.ok()) return s;
   if (Status s = CheckInputType(kOp, 2, "grad", type, call.grad.view.dtype); !s.ok()) return s;
   if (Status s = CheckInputType(kOp, 3, "id", DType::kInt64, call.id.dtype); !s.ok()) return s;
-  TensorView original_input = call.original_input;  // never read: null will do, and any device
+  TensorView original_input = call.original_input;  // never read: it may be null, and on any device
   original_input.data = &call;
   const Operand operands[] = {
       {"original_input", original_input}, {"batch_index", call.batch_index}, {"grad", call.grad.view}, {"id", call.id}};
@@ -30,7 +30,8 @@ Status CheckInputs(const UnbatchGradCall& call) noexcept {
   return grad.device == Device::kCpu ? CheckStringData(kOp, "grad", grad) : CheckDevice(kOp, grad.device, type);
 }
 
-// The keys in column 0 of an owner's index, which may have any rank as long as it has 3 elements per entry of dim 0.
+// Reads the keys of an owner's index, its column 0. The index may have any rank as long as it has 3 elements per entry
+// of dimension 0.
 Status ReadRows(const TensorView& index, std::vector<IndexRow>& rows) {
   const int64_t elements = index.shape.NumElements().value_or(0);
   if (elements == 0) {
@@ -56,7 +57,7 @@ std::optional<int64_t> FindRepeated(const std::vector<IndexRow>& rows) {
   return twice == keys.end() ? std::nullopt : std::optional(*twice);
 }
 
-// What TensorFlow accepts although it is most likely a mistake.
+// Refuses shapes that TensorFlow accepts although they are most likely a mistake.
 Status CheckStrictShapes(const UnbatchGradCall& call, bool owner) noexcept {
   const Shape& batch = call.original_input.shape;
   if (batch.rank() == 0) return InvalidArgument(kOp, "original_input: expected at least rank 1, got a scalar");

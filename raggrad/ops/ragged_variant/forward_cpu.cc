@@ -25,7 +25,7 @@ using cpu::SplitEvenly;
 
 constexpr int64_t kDescribeGrain = 1024;  // elements: some 20 us of writing their views
 
-// The levels of splits in host memory: as they are, or copies of those that are not there.
+// All levels of splits, in host memory: those on a GPU are copied.
 class HostSplits {
  public:
   static Result<HostSplits> Make(const ToVariantProblem& problem, const Context& ctx) noexcept {
@@ -71,9 +71,9 @@ Status CheckLevels(const ToVariantProblem& problem, Executor& executor) noexcept
   return {};
 }
 
-// Where the pieces and their splits lie. Element r has the rows [begin(i, r), begin(i, r + 1)) of level i and of the
-// values, which count as the level after the last. Its splits of level i are copied to one place more for each element
-// before it, because every element has its own 0.
+// Where the elements are cut. Element r has the rows [begin(i, r), begin(i, r + 1)) of its level i; the values count as
+// the level after the last. Its splits of level i are copied to place begin(i, r) + r on, because every element before
+// it has a 0 of its own.
 template <class I>
 class Cuts {
  public:
@@ -88,15 +88,15 @@ class Cuts {
   }
 
   int64_t elements() const noexcept { return elements_; }
-  // Whether the values of an element are rows; otherwise they are one row without its first dimension.
+  // Whether the values of an element are rows. Otherwise they are one row, without the first dimension.
   bool has_rows() const noexcept { return problem_.levels() > 0; }
-  // Of each element's splits.
+  // How many levels of splits an element has.
   int64_t levels() const noexcept { return std::max<int64_t>(problem_.levels() - first_level_, 0); }
   const I* splits(int64_t i) const noexcept { return problem_.level(first_level_ + i).template As<I>(); }
   int64_t rows(int64_t i) const noexcept { return problem_.level(first_level_ + i).dim(0) - 1; }
   int64_t places(int64_t i) const noexcept { return rows(i) + elements_; }
 
-  // The first row of element r in level i, found through the levels above.
+  // The first row of element r in level i. Looks it up through all levels above.
   int64_t begin(int64_t i, int64_t r) const noexcept {
     if (!problem_.batched) return r == 0 ? 0 : i < levels() ? rows(i) : problem_.values.dim(0);
     if (problem_.levels() == 0) return r;
@@ -139,7 +139,7 @@ Result<Tensor> CopySplits(const Cuts<I>& cuts, const Context& host) noexcept {
   return output;
 }
 
-// The splits of element r, which lie in `splits`, outermost first.
+// Writes views of the splits of element r, outermost first. `splits` has those of all elements.
 template <class I>
 void SliceSplits(const Cuts<I>& cuts, int64_t r, const Tensor& splits, TensorView* slices) noexcept {
   const I* level = splits.As<I>();
@@ -149,7 +149,7 @@ void SliceSplits(const Cuts<I>& cuts, int64_t r, const Tensor& splits, TensorVie
   }
 }
 
-// The values of element r of a batch. `row_bytes`: of one row of `values`.
+// The values of element r of a batch. `row_bytes` is the size of one row of `values`.
 template <class I>
 TensorView SliceValues(const Cuts<I>& cuts, int64_t r, const Tensor& values, size_t row_bytes) noexcept {
   const int64_t begin = cuts.begin(cuts.levels(), r);

@@ -35,7 +35,7 @@ Result<int64_t> InputRaggedRank(int64_t input_ragged_rank, int64_t output_ragged
                          ", encoded_variant.dims(): ", dims, ". [output_ragged_rank]");
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides about the error.
 Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_ragged_rank, int64_t output_ragged_rank,
                                  DType values_dtype, DType splits_dtype, void* stream) noexcept {
   if (Status s = CheckDType(kOp, "values_dtype", values_dtype, RaggedTypes{}); !s.ok()) return s;
@@ -51,7 +51,7 @@ Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_
                             values_dtype, splits_dtype,  device,           stream};
 }
 
-// "encoded_ragged[7]", or one of its splits.
+// A tensor of an element in messages: "encoded_ragged[7].values" or "encoded_ragged[7].nested_splits[0]".
 struct Place {
   int64_t element;
   int64_t level = -1;
@@ -65,7 +65,7 @@ void AppendText(std::string& text, const Place& place) {
   text.push_back(']');
 }
 
-// That a tensor of an element can be read, and is where it should be.
+// Checks that a tensor of an element is on the right device and readable.
 Status CheckTensor(Device device, const Place& place, const TensorView& view) noexcept {
   if (view.device != device) {
     return InvalidArgument(kOp, "operands are on different devices [", place, ": expected DLPack device type ",
@@ -91,7 +91,7 @@ Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t l
                          splits.shape, "]");
 }
 
-// The message shows the scalar, which is fetched if need be.
+// The error for scalar values. Its message shows the scalar, which is copied to the host first if it is on a GPU.
 Status ScalarValues(const FromVariantProblem& problem, int64_t i, const TensorView& values) noexcept {
   Context ctx;
   ctx.stream = problem.stream;

@@ -22,7 +22,7 @@ using cpu::ForEachRun;
 using cpu::SplitCopy;
 using cpu::SplitEvenly;
 
-// f(i) for every element.
+// Calls f(i) for every element, in parallel if there are many.
 template <class F>
 void ForEachElement(const FromVariantProblem& problem, Executor& executor, const F& f) noexcept {
   ForEachChunk(executor, SplitEvenly(executor, problem.n(), kElementGrain), [&](int64_t, int64_t begin, int64_t end) {
@@ -46,8 +46,8 @@ Status CheckElements(const FromVariantProblem& problem, Executor& executor) noex
   return CheckAll<CheckValuesShape>(problem, executor);
 }
 
-// Makes the splits of an array of rank 1 or more, I being their type. `sizes` and `offsets` have room for every
-// element.
+// Makes the splits of the result, of type I, for an array of rank 1 or more. `sizes` and `offsets` are scratch with one
+// number per element.
 template <class I>
 class Splits {
  public:
@@ -70,14 +70,15 @@ class Splits {
     }
     return Allocate(level, rows);
   }
-  // Of a dimension of the array that nobody stores, `rows` may be any number.
+  // `rows` may be any number: a dimension of an array without elements can be INT64_MAX.
   Result<Tensor> Allocate(int64_t level, int64_t rows) const noexcept {
     if (rows == INT64_MAX) return MakeError(Code::kResourceExhausted, problem_.op, ": no memory for splits");
     return AllocateOutput(ctx_, static_cast<int>(level), kDTypeOf<I>, Shape{rows + 1});
   }
 
-  // Rows of the array itself: all have the length of the next dimension. As in TensorFlow, a level has as many of them
-  // as one row of the level above, not as all rows together: from rank 3 on that is too few unless there is only one.
+  // The level of a dimension of the array: all its rows have the length of the next dimension. As in TensorFlow, it has
+  // as many rows as one row of the level above has, not as all of them together. From rank 3 on that is too few, unless
+  // the level above has one row.
   Result<Tensor> Regular(int64_t level) const noexcept {
     const int64_t rows = problem_.shape[static_cast<int>(level)];
     const int64_t length = problem_.shape[static_cast<int>(level) + 1];
@@ -90,7 +91,7 @@ class Splits {
     return output;
   }
 
-  // Rows that are elements.
+  // The level whose rows are the elements.
   Result<Tensor> OfLengths(int64_t level) const noexcept {
     ForEachElement(problem_, ExecutorOf(ctx_), [&](int64_t i) {
       const RaggedView& element = problem_.element(i);
@@ -105,8 +106,8 @@ class Splits {
     return output;
   }
 
-  // Rows inside elements: the elements' own splits of one level, each moved by where the one before ended. They are not
-  // checked, as in TensorFlow: the first counts as 0 whatever it is, and sums wrap.
+  // A level inside the elements: their own splits of that level, each moved by where the one before ended. As in
+  // TensorFlow they are not checked: the first counts as 0 whatever it is, and sums wrap around.
   Result<Tensor> OfElements(int64_t level, size_t own_level) const noexcept {
     const auto own = [&](int64_t i) -> const TensorView& { return problem_.element(i).nested_splits[own_level]; };
     ForEachElement(problem_, ExecutorOf(ctx_), [&](int64_t i) {
@@ -148,7 +149,7 @@ class Splits {
 
 Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx) noexcept {
   const int output = static_cast<int>(problem.output_ragged_rank);
-  // What inner shape values without elements would have is not known: TensorFlow gives them none.
+  // Without elements the inner shape of the values is not known: as in TensorFlow, they have none.
   if (problem.n() == 0) return AllocateOutput(ctx, output, problem.values_dtype, Shape{0});
   int64_t rows = 0;
   bool overflow = false;
@@ -178,7 +179,7 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx)
               {"encoded_ragged", output, {pieces->data(), problem.elements.size()}, problem.values_dtype, shape}, ctx);
 }
 
-// All levels, into nested_splits.
+// Makes all levels of the result.
 template <class I>
 Status MakeSplits(const FromVariantProblem& problem, List<Tensor>& nested_splits, const Context& host) noexcept {
   const bool scalar = problem.shape.rank() == 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kOp = "RaggedTensorToVariantGradient";
 
-// dense_values_shape as a Shape. It lies in host memory whatever the device, so it can be read here.
+// Reads dense_values_shape, which is in host memory whatever the device of the values.
 Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
   if (dense_values_shape.rank() != 1) {
     return InvalidArgument(kOp, "dense_values_shape must be a vector [dense_values_shape: expected rank 1, got shape ",
@@ -43,14 +43,14 @@ Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
   return shape;
 }
 
-// row_splits may stay in host memory when the values do not.
+// The device of the values: that of row_splits or, as row_splits may be in host memory, of the first element there is.
 Device DeviceOf(const VariantArrayView& encoded, const TensorView& row_splits) noexcept {
   if (row_splits.device != Device::kCpu) return row_splits.device;
   const auto present = std::ranges::find_if(encoded.elements, [](const auto& element) { return element.has_value(); });
   return present == encoded.elements.end() ? Device::kCpu : (*present)->values.device;
 }
 
-// In TensorFlow's order: the first fault decides which error it is.
+// Checks in TensorFlow's order: the first fault decides about the error.
 Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_splits,
                       const TensorView& dense_values_shape, DType values_dtype) noexcept {
   if (Status s = CheckDType(kOp, "row_splits", row_splits.dtype, IndexTypes{}); !s.ok()) return s;
@@ -68,14 +68,14 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
   }
   Result<Shape> dense_shape = ReadDenseShape(dense_values_shape);
   if (!dense_shape.ok()) return dense_shape.status();
-  if (row_splits.rank() != 0) {  // TensorFlow passes a scalar for values without splits: it is accepted unseen
+  if (row_splits.rank() != 0) {  // TensorFlow passes a scalar, of any value, for a tensor without splits
     if (Status s = CheckSplitsShape(kOp, "row_splits", row_splits); !s.ok()) return s;
   }
   return Problem{
       kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype, DeviceOf(encoded, row_splits)};
 }
 
-// "encoded_ragged_grad[7]"
+// An element in messages: "encoded_ragged_grad[7]".
 struct Place {
   int64_t element;
 };
@@ -100,7 +100,7 @@ Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView
   return *values.shape.NumElements();
 }
 
-// [rows] + dense_values_shape[1:]: what a missing element stands for.
+// The shape of a missing element: [rows] + dense_values_shape[1:].
 Result<Shape> ZerosShape(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
   const bool scalar_splits = problem.row_splits.rank() == 0;
   if (scalar_splits && problem.n() == 1) return problem.dense_shape;

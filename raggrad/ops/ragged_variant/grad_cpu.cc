@@ -26,12 +26,12 @@ struct Layout {
   Shape shape;
 };
 
-// The numbers of values of a problem's elements. Nearly all elements are as they should be: for the most usual ones a
-// few loads say so, and the number. CountValues, which takes several times as long, decides about the others.
+// Counts the values of each element. Nearly all elements are valid, and for the usual kinds a few loads are enough to
+// see that and to count. CountValues, which takes several times as long, is called only for the others.
 template <class I>
 class Counts {
  public:
-  // The numbers in row_splits need not have been checked; then neither are the counts of missing elements.
+  // While the numbers in row_splits are unchecked, counts of missing elements may be wrong, but never negative.
   Counts(const Problem& problem, const TensorView& row_splits) noexcept
       : problem_(problem),
         splits_(row_splits.As<I>(), row_splits.rank() == 0 ? 0 : static_cast<size_t>(row_splits.dim(0))) {
@@ -41,11 +41,11 @@ class Counts {
     rows_limit_ = static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / inner) + 1;
   }
 
-  // f(i, data, count) for the elements from `begin` up to the first that is faulty, or `end`; returns which. Missing
-  // ones have no data.
+  // Calls f(i, data, count) for the elements from `begin` to the first faulty one, or to `end`, and returns where it
+  // stopped. The data of a missing element is null.
   template <class F>
   int64_t ForEach(int64_t begin, int64_t end, const F& f) const noexcept {
-    const auto elements = problem_.elements;  // copies, which what f writes cannot change
+    const auto elements = problem_.elements;  // copied, so the compiler knows that writes of f cannot change them
     const DType dtype = problem_.dtype;
     const Device device = problem_.device;
     for (int64_t i = begin; i < end; ++i) {
@@ -71,7 +71,7 @@ class Counts {
   }
 
  private:
-  // These two return -1 if that takes a closer look.
+  // These two return -1 if CountValues has to decide.
   static int64_t OfUsual(const TensorView& values, DType dtype, Device device) noexcept {
     if (values.dtype != dtype || values.device != device || !IsReadable(values)) return -1;
     return *values.shape.NumElements();
@@ -83,7 +83,7 @@ class Counts {
 
   const Problem& problem_;
   const std::span<const I> splits_;
-  int64_t inner_ = 0;  // how many values a row of a missing element has
+  int64_t inner_ = 0;  // values in one row of a missing element
   uint64_t rows_limit_ = 0;
 };
 
@@ -110,8 +110,8 @@ Result<Layout> LayOut(const Problem& problem, const Counts<I>& counts, const Con
   return Layout{*std::move(pieces), *std::move(shape)};
 }
 
-// Several elements in device memory, whose result has the shape that the operands tell. Any fault of them makes it
-// fail; LayOut tells which.
+// Joins several elements in device memory into a result of shape dense_values_shape. Fails if any element is faulty;
+// LayOut then finds out which.
 template <class I>
 Result<Tensor> JoinOnDevice(const Problem& problem, const Counts<I>& counts, const Context& ctx) noexcept {
   const auto write = [&](int64_t begin, int64_t end, Piece* pieces) -> int64_t {
@@ -128,7 +128,7 @@ Result<Tensor> JoinOnDevice(const Problem& problem, const Counts<I>& counts, con
   });
 }
 
-// On a GPU the copy is queued before row_splits is checked, and dropped if there is a fault: the GPU works meanwhile.
+// On a GPU the copy is queued before row_splits is checked, so that both happen at once. A fault drops the copy.
 template <class I>
 Result<Tensor> CheckAndJoin(const Problem& problem, const TensorView& row_splits, const Context& ctx) noexcept {
   const Counts<I> counts(problem, row_splits);

@@ -1,4 +1,4 @@
-// What the checks hand to a backend. Internal to the family.
+// The interface between checks and backend: checked operands in, results out. Internal to the family.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,43 @@
 
 namespace raggrad::ragged_variant {
 
-// Operands of the gradient whose shapes and types have been checked, but for the elements: there may be millions of
-// them, so a backend has each looked at (CountValues) while it lays them out. Only Check() in ragged_variant.cc makes
-// one.
+// Operands of the gradient whose shapes and types have been checked, except those of the elements. There may be
+// millions of elements, so the backend checks each with CountValues while it lays them out. Only Check() in grad.cc
+// makes one.
 struct Problem {
   std::string_view op;  // for messages
   std::span<const std::optional<RaggedView>> elements;
-  TensorView row_splits;  // a vector that is not empty, or a scalar, which nobody reads; on any device
-  Shape dense_shape;      // what dense_values_shape says; has an element count
+  TensorView row_splits;  // a vector that is not empty, or a scalar, which is never read; on any device
+  Shape dense_shape;      // dense_values_shape, whose element count does not overflow
   DType dtype;            // of the values: one of RaggedTypes
-  Device device;          // where all values have to be
+  Device device;          // of all values
 
   int64_t n() const noexcept { return static_cast<int64_t>(elements.size()); }
 };
 
-// How many values element i has or, if it is missing, stands for. `rows` is row_splits[i + 1] - row_splits[i], nothing
-// if row_splits has no such entries; it only matters to missing elements. Faults of the numbers in row_splits go before
-// those of elements: that is TensorFlow's order.
+// The number of values that element i has or, if it is missing, stands for; or the fault of the element. `rows` is
+// row_splits[i + 1] - row_splits[i], nothing if row_splits is too short; only missing elements need it. In TensorFlow's
+// order, faults of the numbers in row_splits are reported before those of elements.
 Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept;
 
-// The shape of the result, given the sum of all counts (nothing if it exceeds 2^63 - 1), or the error that the sum is
-// not what dense_values_shape asks for. `rows` as above, for element 0.
+// The shape of the result, or the error that the elements do not fill dense_values_shape. `total` is the sum of all
+// counts, nothing if that exceeds 2^63 - 1. `rows` is as above, for element 0.
 Result<Shape> OutputShape(const Problem& problem, std::optional<int64_t> total, std::optional<int64_t> rows) noexcept;
 
-// Operands of RaggedTensorToVariant. All can be read, splits where the values are or in host memory; types are checked.
-// What is left is each level of splits, its shape and its numbers, from the innermost outwards: that is TensorFlow's
-// order.
+// Operands of RaggedTensorToVariant, whose types have been checked. All are readable; splits are where the values are
+// or in host memory. The backend still has to check shape and numbers of each level of splits, from the innermost
+// outwards, which is TensorFlow's order.
 struct ToVariantProblem {
   std::string_view op;
   std::span<const TensorView> splits;  // outermost first, all of one type
-  TensorView values;                   // of rank 1 at least if there are splits, or if it is cut
-  bool batched;
+  TensorView values;                   // of rank 1 or more if there are splits or `batched`
+  bool batched;                        // cut into rows
 
   int64_t levels() const noexcept { return static_cast<int64_t>(splits.size()); }
   const TensorView& level(int64_t i) const noexcept { return splits[static_cast<size_t>(i)]; }
 };
 
-// "rt_nested_splits[3]"
+// The name of a level in messages: "rt_nested_splits[3]".
 class LevelName {
  public:
   explicit LevelName(int64_t level) noexcept;
@@ -57,7 +57,7 @@ class LevelName {
   size_t size_;
 };
 
-// Operands of RaggedTensorFromVariant whose attributes fit the rank of the array. Elements have not been looked at.
+// Operands of RaggedTensorFromVariant, whose attributes fit the rank of the array. Elements have not been checked.
 struct FromVariantProblem {
   std::string_view op;
   Shape shape;  // of the array
@@ -66,34 +66,34 @@ struct FromVariantProblem {
   int64_t output_ragged_rank;
   DType values_dtype;
   DType splits_dtype;
-  Device device;  // where all values have to be; splits are in host memory
+  Device device;  // of all values; splits are in host memory
   void* stream;   // of that device
 
   int64_t n() const noexcept { return static_cast<int64_t>(elements.size()); }
-  // Call only for elements that CheckElement has found good.
+  // Call only for elements that have passed CheckElement.
   const RaggedView& element(int64_t i) const noexcept { return *elements[static_cast<size_t>(i)]; }
 };
 
-// Checks of one element, in TensorFlow's order: each is made for all elements before the next. The last three are only
-// for arrays of rank 1 and more; they compare with element 0.
+// Checks of one element, in TensorFlow's order: each is made for all elements before the next one is. The last three
+// are only for arrays of rank 1 or more; the last two compare with element 0.
 Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept;
 Status CheckSplitsHaveAFirst(const FromVariantProblem& problem, int64_t i) noexcept;
 Status CheckValuesRank(const FromVariantProblem& problem, int64_t i) noexcept;
 Status CheckValuesShape(const FromVariantProblem& problem, int64_t i) noexcept;
 
-// The form of splits that must be a vector, and not empty.
+// Checks that splits are a vector, and not empty.
 Status CheckSplitsShape(std::string_view op, std::string_view argument, const TensorView& splits) noexcept;
 
-// That the shape of a variant array tells the number of its elements.
+// Checks that a variant array has as many elements as its shape says.
 Status CheckVariantShape(std::string_view op, std::string_view argument, const VariantArrayView& encoded) noexcept;
 
-// TensorFlow's messages call two types by other names than its Python does.
+// The name of a type in TensorFlow's messages, which differs from DTypeName for float32 and float64.
 std::string_view MessageName(DType dtype) noexcept;
 
-// That there are kernels for values of that type on that device.
+// Checks that there are kernels for values of that type on that device.
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept;
 
-// The same code for all devices: what differs is the copy of the values (values.h).
+// One backend serves all devices: only the copy of the values differs (values.h).
 namespace on_cpu {
 Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;

@@ -1,4 +1,4 @@
-// Row splits: their check, and the sums they are made of.
+// Row splits: their check, and the sums they are made of. Internal to the family.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A tensor as TensorFlow's messages show it. Internal to the family.
+// TensorText: a tensor as TensorFlow's messages show it. Internal to the family.
 //
 //   "Tensor<type: int64 shape: [2,2] values: [0 1][2...]...>"
 #pragma once
@@ -29,7 +29,7 @@ namespace tensor_text_internal {
 
 inline constexpr int64_t kMostShown = 3;
 
-// As few digits as tell the number from others, but no number of digits between the usual and the largest.
+// The number with 6 digits (float64: 15) if these give the same number when read back, otherwise with 9 (17).
 template <class T>
 std::string_view Digits(T value, std::span<char> room) noexcept {
   constexpr int kDigits = std::is_same_v<T, float> ? 6 : 15;
@@ -66,11 +66,11 @@ void AppendElement(std::string& text, const T& element) {
   } else if constexpr (requires { element.value; } && !std::is_same_v<T, QInt32>) {
     AppendText(text, element.value);
   } else {
-    text.push_back('?');  // TensorFlow knows no better
+    text.push_back('?');  // as TensorFlow does
   }
 }
 
-// The elements of dimension `dim` and those below, as long as fewer than kMostShown have been printed.
+// Appends the elements of dimension `dim` and of those below, until kMostShown have been printed.
 template <class T>
 void AppendDimension(std::string& text, const TensorView& view, int dim, int64_t& printed) {
   const bool innermost = dim + 1 >= view.rank();

@@ -1,5 +1,5 @@
-// Copies the values of elements, in host memory or on a GPU. Splits and everything else the kernels of this family
-// handle are in host memory wherever the values are, so only these copies depend on the device.
+// Copies the values of elements, in host memory or on a GPU. Everything else, splits included, is in host memory, so
+// only these copies depend on the device. Internal to the family.
 #pragma once
 
 #include <cstdint>
