@@ -1,28 +1,7 @@
-// The forward operators through the C interface, from C11. Prints what failed; exit status 1 if anything did.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "raggrad/capi/raggrad_c.h"
-
-static int failures = 0;
-
-static void check(int good, const char* what, int line) {
-  if (good) return;
-  ++failures;
-  printf("capi_forward_test.c:%d: failed: %s\n", line, what);
-}
-#define CHECK(condition) check(condition, #condition, __LINE__)
-
-static char text[512];
-static rg_error error = {text, sizeof text};
+// The forward operators through the C interface.
+#include "raggrad/capi/test/testing.h"
 
 static const int64_t two[] = {2}, three[] = {3}, three_by_two[] = {3, 2};
-
-static rg_tensor tensor(const void* data, int32_t dtype, int32_t rank, const int64_t* shape) {
-  const rg_tensor t = {data, dtype, RG_CPU, rank, shape};
-  return t;
-}
 
 static int holds(const rg_output* output, int32_t dtype, int32_t rank, const int64_t* shape, const void* values) {
   int64_t count = 1;
@@ -46,7 +25,7 @@ static const int32_t ids[] = {2, 0, 2}, segments[] = {0, 0, 2};
 static rg_status segment(const rg_context* context, rg_output* out) {
   const rg_tensor table = tensor(data, RG_FLOAT32, 2, three_by_two), indices = tensor(ids, RG_INT32, 1, three),
                   segment_ids = tensor(segments, RG_INT32, 1, three);
-  return rg_sparse_segment(context, RG_MEAN, &table, &indices, &segment_ids, out, &error);
+  return rg_sparse_segment(context, RG_MEAN, &table, &indices, &segment_ids, out, message());
 }
 static void segment_check(const rg_output* out) {
   static const float want[] = {8.5, 17, 0, 0, 16, 32};
@@ -57,7 +36,7 @@ static rg_status segment_with_num_segments(const rg_context* context, rg_output*
   static const int64_t four = 4;
   const rg_tensor table = tensor(data, RG_FLOAT32, 1, three), indices = tensor(ids, RG_INT32, 1, three),
                   segment_ids = tensor(segments, RG_INT32, 1, three), count = tensor(&four, RG_INT64, 0, NULL);
-  return rg_sparse_segment_with_num_segments(context, RG_SUM, &table, &indices, &segment_ids, &count, out, &error);
+  return rg_sparse_segment_with_num_segments(context, RG_SUM, &table, &indices, &segment_ids, &count, out, message());
 }
 static void segment_with_num_segments_check(const rg_output* out) {
   static const float want[] = {5, 0, 4, 0};
@@ -73,7 +52,7 @@ static rg_status sparse_fill(const rg_context* context, rg_output* out) {
   const rg_tensor indices = tensor(entries, RG_INT64, 2, three_by_two), values = tensor(words, RG_STRING, 1, three),
                   dense_shape = tensor(dense, RG_INT64, 1, two), default_value = tensor(&none, RG_STRING, 0, NULL);
   return rg_sparse_fill_empty_rows(context, &indices, &values, &dense_shape, &default_value, &out[0], &out[1], &out[2],
-                                   &out[3], &error);
+                                   &out[3], message());
 }
 static void sparse_fill_check(const rg_output* out) {
   static const int64_t indices[] = {0, 4, 1, 0, 2, 0, 3, 1, 3, 0}, shape[] = {5, 2}, four[] = {4}, map[] = {3, 0, 4};
@@ -95,7 +74,7 @@ static rg_status ragged_fill(const rg_context* context, rg_output* out) {
   const rg_tensor rowids = tensor(rows, RG_INT64, 1, two), values = tensor(numbers, RG_FLOAT64, 1, two),
                   nrows = tensor(&count, RG_INT64, 0, NULL), default_value = tensor(&minus_one, RG_FLOAT64, 0, NULL);
   return rg_ragged_fill_empty_rows(context, &rowids, &values, &nrows, &default_value, &out[0], &out[1], &out[2],
-                                   &out[3], &error);
+                                   &out[3], message());
 }
 static void ragged_fill_check(const rg_output* out) {
   static const int64_t rows[] = {0, 1, 2}, map[] = {0, 2};
@@ -110,7 +89,7 @@ static rg_status slice(const rg_context* context, rg_output* out) {
   const rg_tensor indices = tensor(entries, RG_INT64, 2, three_by_two), values = tensor(data, RG_FLOAT32, 1, three),
                   shape = tensor(dense, RG_INT64, 1, two), start = tensor(from, RG_INT64, 1, two),
                   size = tensor(extent, RG_INT64, 1, two);
-  return rg_sparse_slice(context, &indices, &values, &shape, &start, &size, &out[0], &out[1], &out[2], &error);
+  return rg_sparse_slice(context, &indices, &values, &shape, &start, &size, &out[0], &out[1], &out[2], message());
 }
 static void slice_check(const rg_output* out) {
   static const int64_t indices[] = {2, 0}, shape[] = {3, 1}, one[] = {1}, one_by_two[] = {1, 2};
@@ -178,19 +157,18 @@ static void test_operator(const Operator* operator) {
 static void test_bad_arguments(void) {
   rg_output out[4];
   const rg_tensor matrix = tensor(entries, RG_INT64, 2, three_by_two);
-  CHECK(rg_sparse_slice(NULL, &matrix, NULL, &matrix, &matrix, &matrix, &out[0], &out[1], &out[2], &error) ==
+  CHECK(rg_sparse_slice(NULL, &matrix, NULL, &matrix, &matrix, &matrix, &out[0], &out[1], &out[2], message()) ==
         RG_INVALID_ARGUMENT);
   CHECK(strstr(text, "values") != NULL);
   CHECK(rg_sparse_fill_empty_rows(NULL, &matrix, &matrix, &matrix, &matrix, &out[0], &out[1], &out[1], &out[3],
-                                  &error) == RG_INVALID_ARGUMENT);
+                                  message()) == RG_INVALID_ARGUMENT);
   CHECK(strstr(text, "given twice") != NULL);
-  CHECK(rg_sparse_segment(NULL, 7, &matrix, &matrix, &matrix, &out[0], &error) == RG_INVALID_ARGUMENT);
-  CHECK(rg_sparse_segment(NULL, RG_SUM, &matrix, &matrix, &matrix, NULL, &error) == RG_INVALID_ARGUMENT);
+  CHECK(rg_sparse_segment(NULL, 7, &matrix, &matrix, &matrix, &out[0], message()) == RG_INVALID_ARGUMENT);
+  CHECK(rg_sparse_segment(NULL, RG_SUM, &matrix, &matrix, &matrix, NULL, message()) == RG_INVALID_ARGUMENT);
 }
 
 int main(void) {
-  for (size_t i = 0; i < sizeof operators / sizeof operators[0]; ++i) test_operator(&operators[i]);
+  for (int64_t i = 0; i < COUNT(operators); ++i) test_operator(&operators[i]);
   test_bad_arguments();
-  if (failures == 0) printf("all passed\n");
-  return failures != 0;
+  return report();
 }

@@ -1,27 +1,5 @@
-// Variant arrays through the C interface, from C11. Prints what failed; exit status 1 if anything did.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "raggrad/capi/raggrad_c.h"
-
-static int failures = 0;
-
-static void check(int good, const char* what, int line) {
-  if (good) return;
-  ++failures;
-  printf("capi_ragged_test.c:%d: failed: %s\n", line, what);
-}
-#define CHECK(condition) check(condition, #condition, __LINE__)
-
-static char text[512];
-static rg_error error = {text, sizeof text};
-
-static int fails(rg_status got, const char* part) {
-  if (got == RG_INVALID_ARGUMENT && strstr(text, part) != NULL) return 1;
-  printf("got %s: %s\n", rg_code_name(got), text);
-  return 0;
-}
+// Variant arrays through the C interface.
+#include "raggrad/capi/test/testing.h"
 
 // ---- [[["a"], []], [["bc", "", "d"]]]: two rows, three rows in them, four strings ----
 
@@ -51,7 +29,7 @@ static void check_pieces(const rg_variant_array* array) {
 static rg_status there_and_back(const rg_context* context) {
   rg_variant_output pieces;
   memset(&pieces, '#', sizeof pieces);
-  const rg_status status = rg_ragged_tensor_to_variant(context, splits, 2, &values, 1, &pieces, &error);
+  const rg_status status = rg_ragged_tensor_to_variant(context, splits, 2, &values, 1, &pieces, message());
   if (status != RG_OK) {
     CHECK(pieces.array.elements == NULL && pieces.blocks[2].data == NULL);
     return status;
@@ -60,7 +38,7 @@ static rg_status there_and_back(const rg_context* context) {
   rg_output levels[2], joined;
   memset(levels, '#', sizeof levels);
   const rg_status back =
-      rg_ragged_tensor_from_variant(context, &pieces.array, -1, 2, RG_STRING, RG_INT32, levels, &joined, &error);
+      rg_ragged_tensor_from_variant(context, &pieces.array, -1, 2, RG_STRING, RG_INT32, levels, &joined, message());
   rg_variant_output_free(context, &pieces);
   CHECK(pieces.array.num_elements == 0 && pieces.blocks[0].data == NULL);
   if (back == RG_OK) {
@@ -113,7 +91,7 @@ static void test_failing_allocations(void) {
 
 static void test_shapes(void) {
   rg_variant_output whole;
-  CHECK(rg_ragged_tensor_to_variant(NULL, splits, 2, &values, 0, &whole, &error) == RG_OK);
+  CHECK(rg_ragged_tensor_to_variant(NULL, splits, 2, &values, 0, &whole, message()) == RG_OK);
   CHECK(whole.array.rank == 0 && whole.array.num_elements == 1 && whole.array.elements[0].num_splits == 2);
   rg_output levels[2], joined;
   CHECK(rg_ragged_tensor_from_variant(NULL, &whole.array, 2, 2, RG_STRING, RG_INT32, levels, &joined, NULL) == RG_OK);
@@ -125,9 +103,9 @@ static void test_shapes(void) {
   rg_variant_output_free(NULL, NULL);
 
   const rg_tensor numbers = {inner_data, RG_INT32, RG_CPU, 1, four};
-  CHECK(rg_ragged_tensor_to_variant(NULL, NULL, 0, &numbers, 1, &whole, &error) == RG_OK);
+  CHECK(rg_ragged_tensor_to_variant(NULL, NULL, 0, &numbers, 1, &whole, message()) == RG_OK);
   CHECK(whole.array.num_elements == 4 && whole.array.elements[3].values.rank == 0);
-  CHECK(rg_ragged_tensor_from_variant(NULL, &whole.array, 0, 0, RG_INT32, RG_INT64, NULL, &joined, &error) == RG_OK);
+  CHECK(rg_ragged_tensor_from_variant(NULL, &whole.array, 0, 0, RG_INT32, RG_INT64, NULL, &joined, message()) == RG_OK);
   CHECK(same(&joined, inner_data, 4));
   rg_output_free(NULL, &joined);
   rg_variant_output_free(NULL, &whole);
@@ -135,34 +113,38 @@ static void test_shapes(void) {
 
 static void test_errors(void) {
   rg_variant_output pieces;
-  CHECK(fails(rg_ragged_tensor_to_variant(NULL, NULL, 2, &values, 1, &pieces, &error), "NULL [rt_nested_splits]"));
-  CHECK(
-      fails(rg_ragged_tensor_to_variant(NULL, splits, -1, &values, 1, &pieces, &error), "[rt_nested_splits: got -1]"));
-  CHECK(fails(rg_ragged_tensor_to_variant(NULL, splits, 2, &values, 1, NULL, &error), "NULL [encoded_ragged]"));
+  CHECK(fails(rg_ragged_tensor_to_variant(NULL, NULL, 2, &values, 1, &pieces, message()), RG_INVALID_ARGUMENT,
+              "NULL [rt_nested_splits]"));
+  CHECK(fails(rg_ragged_tensor_to_variant(NULL, splits, -1, &values, 1, &pieces, message()), RG_INVALID_ARGUMENT,
+              "[rt_nested_splits: got -1]"));
+  CHECK(fails(rg_ragged_tensor_to_variant(NULL, splits, 2, &values, 1, NULL, message()), RG_INVALID_ARGUMENT,
+              "NULL [encoded_ragged]"));
   rg_tensor bad[] = {splits[0], splits[1]};
   bad[1].rank = 300;
-  CHECK(fails(rg_ragged_tensor_to_variant(NULL, bad, 2, &values, 1, &pieces, &error), "[rt_nested_splits[1].rank"));
-  CHECK(fails(rg_ragged_tensor_to_variant(NULL, splits, 1, &values, 1, &pieces, &error),
+  CHECK(fails(rg_ragged_tensor_to_variant(NULL, bad, 2, &values, 1, &pieces, message()), RG_INVALID_ARGUMENT,
+              "[rt_nested_splits[1].rank"));
+  CHECK(fails(rg_ragged_tensor_to_variant(NULL, splits, 1, &values, 1, &pieces, message()), RG_INVALID_ARGUMENT,
               "must be the number of ragged values(4) but is 3 [rt_nested_splits[0][2]: expected 4, got 3]"));
 
   rg_ragged element = {0, 2, bad, values};
   const rg_variant_array array = {0, NULL, 1, &element};
   rg_output levels[2], joined;
   memset(levels, '#', sizeof levels);
-#define FROM_VARIANT() rg_ragged_tensor_from_variant(NULL, &array, 2, 2, RG_STRING, RG_INT32, levels, &joined, &error)
-  CHECK(fails(FROM_VARIANT(), "no such rank [encoded_ragged.elements[0].nested_splits[1].rank"));
+#define FROM_VARIANT() \
+  rg_ragged_tensor_from_variant(NULL, &array, 2, 2, RG_STRING, RG_INT32, levels, &joined, message())
+  CHECK(fails(FROM_VARIANT(), RG_INVALID_ARGUMENT, "no such rank [encoded_ragged.elements[0].nested_splits[1].rank"));
   CHECK(levels[1].data == NULL && levels[1].bytes == 0);
   element.nested_splits = NULL;
-  CHECK(fails(FROM_VARIANT(),
+  CHECK(fails(FROM_VARIANT(), RG_INVALID_ARGUMENT,
               "no splits [encoded_ragged.elements[0]: expected num_splits of them, got num_splits 2 and"));
   element.num_splits = -1;
-  CHECK(fails(FROM_VARIANT(), "got num_splits -1"));
+  CHECK(fails(FROM_VARIANT(), RG_INVALID_ARGUMENT, "got num_splits -1"));
   element.missing = 1;
-  CHECK(fails(FROM_VARIANT(), "doesn't hold a RaggedTensorVariant"));
-  CHECK(fails(rg_ragged_tensor_from_variant(NULL, &array, 2, 2, RG_STRING, RG_INT32, NULL, &joined, &error),
-              "an argument is NULL [output_nested_splits]"));
-  CHECK(fails(rg_ragged_tensor_from_variant(NULL, &array, 2, -5, RG_STRING, RG_INT32, NULL, &joined, &error),
-              "Value for attr 'output_ragged_rank' of -5"));
+  CHECK(fails(FROM_VARIANT(), RG_INVALID_ARGUMENT, "doesn't hold a RaggedTensorVariant"));
+  CHECK(fails(rg_ragged_tensor_from_variant(NULL, &array, 2, 2, RG_STRING, RG_INT32, NULL, &joined, message()),
+              RG_INVALID_ARGUMENT, "an argument is NULL [output_nested_splits]"));
+  CHECK(fails(rg_ragged_tensor_from_variant(NULL, &array, 2, -5, RG_STRING, RG_INT32, NULL, &joined, message()),
+              RG_INVALID_ARGUMENT, "Value for attr 'output_ragged_rank' of -5"));
 }
 
 int main(void) {
@@ -170,6 +152,5 @@ int main(void) {
   test_failing_allocations();
   test_shapes();
   test_errors();
-  if (failures == 0) puts("all checks passed");
-  return failures != 0;
+  return report();
 }
