@@ -48,8 +48,7 @@ Result<StreamId> CheckStream(const Events& events, std::string_view op, void* st
   Result<StreamId> id = events.identify(stream);
   if (!id.ok()) return id;
   if (id->thread != 0) {
-    return InvalidArgument(op,
-                           "the stream is another one in every thread [stream: expected one that all threads mean, ",
+    return InvalidArgument(op, "the stream is another one in every thread [stream: expected the same in all threads, ",
                            "got cudaStreamPerThread]");
   }
   const Result<bool> captured = events.is_captured(stream);

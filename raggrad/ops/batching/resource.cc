@@ -40,7 +40,8 @@ void Resource::Disarm(Alarm& alarm) noexcept {
 
 Status Resource::CheckRoom(int64_t pieces, int64_t bytes, bool waits) const noexcept {
   const auto too_many = [this](std::string_view what, int64_t limit) {
-    return MakeError(Code::kResourceExhausted, op_, ": the resource holds as many ", what, " as it may: ", limit);
+    return MakeError(Code::kResourceExhausted, op_, ": the resource is full [", what, ": expected at most ", limit,
+                     "]");
   };
   if (pieces > 0 && pieces_ + pieces > limits_.max_pieces) return too_many("pieces", limits_.max_pieces);
   if (bytes > 0 && bytes_ + bytes > limits_.max_bytes) return too_many("bytes", limits_.max_bytes);

@@ -63,7 +63,7 @@ Status CheckStrictShapes(const UnbatchGradCall& call, bool owner) noexcept {
   if (batch.rank() == 0) return InvalidArgument(kOp, "original_input: expected at least rank 1, got a scalar");
   if (!owner && batch[0] > 0) {
     return InvalidArgument(kOp, "original_input: has ", batch[0],
-                           " rows without elements, by which the call would not be an owner [got shape ", batch, "]");
+                           " rows without elements, so the call is not an owner [got shape ", batch, "]");
   }
   const Shape& index = call.batch_index.shape;
   if (index.rank() != 2 || index[1] != 3 || (!owner && index[0] > 0)) {

@@ -34,7 +34,7 @@ Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] < 0) {
       return InvalidArgument(kOp, "Dimension ", shape[i], " must be >= 0 [dense_values_shape[", i,
-                             "]: expected no negative number, got ", shape[i], "]");
+                             "]: expected at least 0, got ", shape[i], "]");
     }
     if (__builtin_mul_overflow(product, shape[i], &product)) {
       return InvalidArgument(kOp, "Shape ", shape, " would have more than 2**63 - 1 elements [dense_values_shape]");
@@ -130,7 +130,7 @@ Result<int64_t> CountMissing(const Problem& problem, int64_t i, std::optional<in
   if (const std::optional<int64_t> count = zeros->NumElements()) return *count;
   return InvalidArgument(problem.op, "Shape ", *zeros,
                          " results in overflow when computing number of elements [encoded_ragged_grad[", i,
-                         "] is missing; its rows by row_splits, its inner shape by dense_values_shape]");
+                         "] is missing; row_splits gives its rows, dense_values_shape its inner shape]");
 }
 
 }  // namespace
