@@ -134,7 +134,7 @@ Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept {
   return {};
 }
 
-Status CheckSplitsHaveAFirst(const FromVariantProblem& problem, int64_t i) noexcept {
+Status CheckSplitsAreNotEmpty(const FromVariantProblem& problem, int64_t i) noexcept {
   const std::span<const TensorView> nested_splits = problem.element(i).nested_splits;
   for (size_t level = 0; level < nested_splits.size(); ++level) {
     if (nested_splits[level].dim(0) > 0) continue;

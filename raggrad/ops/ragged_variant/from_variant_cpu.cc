@@ -41,7 +41,7 @@ Status CheckAll(const FromVariantProblem& problem, Executor& executor) noexcept 
 
 Status CheckElements(const FromVariantProblem& problem, Executor& executor) noexcept {
   if (Status s = CheckAll<CheckElement>(problem, executor); !s.ok() || problem.shape.rank() == 0) return s;
-  if (Status s = CheckAll<CheckSplitsHaveAFirst>(problem, executor); !s.ok()) return s;
+  if (Status s = CheckAll<CheckSplitsAreNotEmpty>(problem, executor); !s.ok()) return s;
   if (Status s = CheckAll<CheckValuesRank>(problem, executor); !s.ok()) return s;
   return CheckAll<CheckValuesShape>(problem, executor);
 }

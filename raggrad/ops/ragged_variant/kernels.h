@@ -77,7 +77,7 @@ struct FromVariantProblem {
 // Checks of one element, in TensorFlow's order: each is made for all elements before the next one is. The last three
 // are only for arrays of rank 1 or more; the last two compare with element 0.
 Status CheckElement(const FromVariantProblem& problem, int64_t i) noexcept;
-Status CheckSplitsHaveAFirst(const FromVariantProblem& problem, int64_t i) noexcept;
+Status CheckSplitsAreNotEmpty(const FromVariantProblem& problem, int64_t i) noexcept;
 Status CheckValuesRank(const FromVariantProblem& problem, int64_t i) noexcept;
 Status CheckValuesShape(const FromVariantProblem& problem, int64_t i) noexcept;
 

@@ -1,4 +1,4 @@
-// The obvious serial code of Batch: what must become of each call. The oracle of the tests.
+// The obvious serial code of Batch: says how each call must end. The oracle of the tests.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace raggrad::testing {
 
 inline constexpr int64_t kMaxBatchSize = 6;
-inline constexpr int64_t kBatchTimeoutMicros = 2'000'000'000;  // half an hour: not in a test
+inline constexpr int64_t kBatchTimeoutMicros = 2'000'000'000;  // half an hour: never comes in a test
 
 struct BatchOperands {
   std::vector<Tensor> tensors;
@@ -34,7 +34,7 @@ struct BatchOperands {
   }
 };
 
-// How a call ends: an error, or as one of `batch`, whose last call is the owner.
+// The end of a call: an error, or membership in `batch`, whose last call is the owner.
 struct BatchEnd {
   int call;
   Code code = Code::kOk;

@@ -1,5 +1,4 @@
-// Random interleavings of Batch calls, good and bad, cancellations, deadlines and closes, against a serial model: after
-// every step the same calls have ended, with the same results.
+// Random Batch calls, good and bad, cancellations, deadlines and closes against the serial model (model_round.h).
 #include "raggrad/ops/batching/test/batch_model.h"
 
 #include <gtest/gtest.h>

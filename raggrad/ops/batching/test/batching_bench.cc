@@ -15,7 +15,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using WallClock = std::chrono::steady_clock;
 
-// Pieces of a batch, all the same memory: what is measured is the meeting of the calls and the writing of the result.
+// Pieces of batches. All share the same memory, so the meeting of calls and the writing of results are measured.
 class Batches {
  public:
   Batches(int64_t pieces, int64_t bytes)
@@ -54,8 +54,8 @@ void ReportPercentiles(benchmark::State& state, std::vector<double>& latencies) 
   state.counters["max"] = latencies.back();
 }
 
-// One iteration is `count` batches. The threads take the pieces in order, whoever is free the next one. The latency of
-// a batch is the time from its first piece to its owner's return.
+// One iteration is `count` batches. A thread that is free takes the next piece, in order. The latency of a batch is the
+// time from its first piece to its owner's return.
 void Together(benchmark::State& state, const Batches& batches, int64_t count, int threads) {
   PoolAllocator pool;
   Context ctx;
@@ -81,7 +81,7 @@ void Together(benchmark::State& state, const Batches& batches, int64_t count, in
     }
     ready.arrive_and_wait();
     const auto start = WallClock::now();
-    workers.clear();  // joins them
+    workers.clear();  // joins the threads
     state.SetIterationTime(Seconds(WallClock::now() - start).count());
     for (size_t i = 0; i < begun.size(); ++i) latencies.push_back(Seconds(ended[i] - begun[i]).count());
   }
@@ -92,7 +92,7 @@ void Together(benchmark::State& state, const Batches& batches, int64_t count, in
   CountTraffic(state, count * 2 * batches.bytes());
 }
 
-// A batch of one piece: nobody waits.
+// A batch of one piece: no call waits.
 void Tiny(benchmark::State& state) {
   BatchingRuntime runtime;
   const Batches batches(1, 16);

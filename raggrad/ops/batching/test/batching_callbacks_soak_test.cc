@@ -1,7 +1,6 @@
-// Callbacks that misbehave, for a while: they sleep, call back with a deadline, cancel others, close resources and
-// destroy the runtime, while other threads call and cancel. Every call is answered exactly once, no deadline is
-// forgotten, all memory is back when the runtime is gone, and nothing is touched after that.
-// RAGGRAD_SOAK_SECONDS says how long (5 if it does not).
+// Callbacks that misbehave, for RAGGRAD_SOAK_SECONDS (default 5): they sleep, make calls with a deadline, cancel
+// others, close resources and destroy the runtime, while other threads call and cancel. Every call completes exactly
+// once, no deadline is forgotten, all memory is freed when the runtime is gone, and nothing is touched after that.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -27,16 +26,16 @@ using std::chrono::seconds;
 
 constexpr int kCallers = 6, kCancellers = 2, kTokens = 16, kCallsPerCaller = 60;
 constexpr int64_t kKeys = 16;
-constexpr int kDeepest = 3;                        // callback within callback
-constexpr auto kLatest = std::chrono::minutes(2);  // after a deadline, on a machine that has much else to do
+constexpr int kDeepest = 3;                        // callbacks within callbacks
+constexpr auto kLatest = std::chrono::minutes(2);  // after a deadline, on a busy machine
 
 struct Totals {
   std::atomic<int64_t> rounds{0}, calls{0}, slept{0}, called_back{0}, cancelled{0}, closed{0}, destroyed{0};
   std::atomic<int64_t> latest_micros{0};  // the worst delay of a deadline that a thread waited for
 };
 
-// One runtime, from its first call to its end. Everything that callbacks use goes with it, so that a sanitizer sees
-// what is used too late.
+// One runtime, from its first call to its end. Everything that callbacks use is destroyed with it, so that a sanitizer
+// reports uses after that.
 class Round {
  public:
   Round(uint64_t seed, Totals& totals) : seed_(seed), totals_(totals) {
@@ -64,7 +63,7 @@ class Round {
       });
     }
     for (std::thread& caller : callers) caller.join();
-    // Callbacks of waiting calls run on, and others cancel, while this happens.
+    // Callbacks of waiting calls and other threads' cancellations go on meanwhile.
     Generator random(seed_ + 2000);
     if (random.Below(2) == 0) {
       Destroy();
@@ -79,7 +78,7 @@ class Round {
       });
       destroyed->get_future().wait();
     }
-    while (inside_ > 0) std::this_thread::yield();  // the runtime was destroyed within what another callback did
+    while (inside_ > 0) std::this_thread::yield();  // the runtime was destroyed within a callback, which has to return
     EXPECT_EQ(begun_, answered_);
     EXPECT_EQ(allocator_.live_bytes(), 0U);
     totals_.calls += begun_;
@@ -89,8 +88,8 @@ class Round {
   }
 
  private:
-  // When the destructor returns, every call has been answered, but for those that this thread itself is waiting in: one
-  // of them ran the callback that destroys.
+  // When the destructor returns, every call has completed, except those on this thread's own stack: one of them ran the
+  // callback that destroys.
   void Destroy() {
     delete runtime_;
     EXPECT_EQ(begun_ - answered_, waiting_here_);
@@ -110,14 +109,14 @@ class Round {
     ++totals_.cancelled;
   }
 
-  // Completes a call once, and then does something else.
+  // A completion that checks that it runs once, and then misbehaves.
   template <class T>
   Completion<T> Done(Generator& random, int depth) {
     ++begun_;
     const uint64_t seed = random.Bits();
     const auto once = std::make_shared<std::atomic<int>>(0);
     return [this, seed, depth, once](Result<T> result) {
-      EXPECT_EQ(once->fetch_add(1), 0) << "a call was answered twice";
+      EXPECT_EQ(once->fetch_add(1), 0) << "a call completed twice";
       { const Result<T> dropped = std::move(result); }
       ++answered_;
       ++inside_;
@@ -127,7 +126,7 @@ class Round {
     };
   }
 
-  // The same for a call that waits: its answer is what it returns.
+  // The same for a blocking call, which completes when it returns.
   template <class T, class Call>
   void Wait(Generator& random, const Call& call) {
     const Completion<T> done = Done<T>(random, kDeepest);
@@ -169,7 +168,7 @@ class Round {
     } else {
       CallBatch(random, depth, blocks, waiting);
     }
-    // Callbacks of others may have run within the call; they take some 20 ms each.
+    // The call may have run callbacks of others, which take some 20 ms each.
     if (blocks) NoteDelay(Clock::now() - begin - *waiting.timeout);
   }
 
@@ -239,7 +238,7 @@ int64_t ResidentKiB() {
   return resident * 4;
 }
 
-TEST(BatchingCallbacksSoakTest, MisbehavingCallbacksHarmNobody) {
+TEST(BatchingCallbacksSoakTest, MisbehavingCallbacksHarmNoOtherCall) {
   const auto duration = seconds(NumberFromEnvironment("RAGGRAD_SOAK_SECONDS", 5));
   Totals totals;
   const auto begin = Clock::now();

@@ -11,14 +11,14 @@
 namespace raggrad::testing {
 namespace {
 
-// TSan ends a child of a process with threads that starts threads of its own.
+// TSan kills a child of a process with threads if the child starts threads.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kChildMayStartThreads = false;
 #else
 constexpr bool kChildMayStartThreads = true;
 #endif
 
-// Runs `child() -> int` in a child of fork(); its number, or -1 if it did not end by itself.
+// Runs `child() -> int` in a child of fork(). Returns its number, or -1 if a signal ended the child.
 template <class F>
 int ExitCodeOf(const F& child) {
   const pid_t pid = fork();
@@ -30,7 +30,7 @@ int ExitCodeOf(const F& child) {
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// How many of these are not UNAVAILABLE.
+// Counts the results that are not UNAVAILABLE.
 int CountAvailable(BatchingRuntime& runtime) {
   const GradOperands operands(1, FloatPiece(1, 2, 0), {1});
   const Tensor rows = TensorOf<float>({1, 2}, Shape{1, 2});
@@ -62,7 +62,7 @@ TEST(BatchingForkTest, ARuntimeOfTheParentIsUnavailable) {
   runtime->UnbatchGradAsync(owner.call(), log.Record(0));
   EXPECT_EQ(ExitCodeOf([&] {
               const int available = CountAvailable(*runtime);
-              token.Cancel();  // nothing happens
+              token.Cancel();  // does nothing
               if (log.Find(0) != nullptr) return 100;
               runtime.reset();
               return available;
@@ -73,12 +73,12 @@ TEST(BatchingForkTest, ARuntimeOfTheParentIsUnavailable) {
 }
 
 TEST(BatchingForkTest, AChildMakesItsOwnRuntime) {
-  CallLog<Tensor> log;  // outlives the runtime, which completes waiting calls when it goes
+  CallLog<Tensor> log;  // outlives the runtime, whose destructor completes waiting calls
   BatchingRuntime parents;
   const GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
   parents.UnbatchGradAsync(owner.call(), log.Record(0));
-  // Its thread runs: one that is just being started may hold a lock of AddressSanitizer, which the child would wait
-  // for.
+  // Waits until the watcher runs: a thread that is just starting may hold a lock of AddressSanitizer, and the child
+  // would wait for it.
   GradOperands late(3, FloatPiece(1, 2, 0), {3, 4});
   late.call().waiting.timeout = WaitTime(1000);
   ASSERT_EQ(parents.UnbatchGrad(late.call()).status().code(), Code::kDeadlineExceeded);
@@ -95,7 +95,7 @@ TEST(BatchingForkTest, AChildMakesItsOwnRuntime) {
             0);
 }
 
-// Locks may be held by other threads at the moment of fork(): they stay locked in the child for ever.
+// Locks that other threads hold during fork() stay locked in the child for ever.
 TEST(BatchingForkTest, WhileOtherThreadsAreBusy) {
   BatchingRuntime runtime;
   std::atomic<bool> stop{false};

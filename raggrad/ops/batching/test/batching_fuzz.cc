@@ -1,15 +1,11 @@
-// Scripts of calls: Batch, Unbatch and UnbatchGrad with good and hostile operands, cancellations, deadlines, closes,
-// new limits, memory that runs out, and callbacks that call back, cancel, close and destroy the runtime. As long as a
-// script does only what the models of this family define, every step must end the calls that the model says, with its
-// results. Whatever a script does, every call is answered exactly once and all memory is given back.
+// Plays scripts of calls: Batch, Unbatch and UnbatchGrad with good and hostile operands, cancellations, deadlines,
+// closes, new limits, memory that runs out, and callbacks that call back, cancel, close and destroy the runtime. While
+// a script does only what the models of this family define, every step must end the calls that the model says, with its
+// results. Whatever a script does, every call completes exactly once and all memory is freed.
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -18,6 +14,7 @@
 
 #include "raggrad/ops/batching/batching.h"
 #include "raggrad/ops/batching/test/batch_model.h"
+#include "raggrad/ops/batching/test/fuzz_results.h"
 #include "raggrad/ops/batching/test/unbatch_grad_model.h"
 #include "raggrad/ops/batching/test/unbatch_model.h"
 #include "raggrad/testing/fuzz_driver.h"
@@ -33,65 +30,6 @@ using testing::UnbatchOperands;
 
 constexpr int64_t kKeys = 6;  // few, so that calls meet
 
-// How a call has ended.
-struct Ended {
-  Status status;
-  Outputs outputs;  // of Batch: the tensors, batch_index and id
-};
-
-Ended Take(Result<Tensor> result) {
-  Ended ended{result.status(), {}};
-  if (result.ok()) ended.outputs.push_back(*std::move(result));
-  return ended;
-}
-Ended Take(Result<BatchOutput> result) {
-  Ended ended{result.status(), {}};
-  if (!result.ok()) return ended;
-  ended.outputs = std::move(result->batched_tensors);
-  ended.outputs.push_back(std::move(result->batch_index));
-  ended.outputs.push_back(std::move(result->id));
-  return ended;
-}
-
-// The calls that have ended, by number. Callbacks come from other threads, too.
-class Log {
- public:
-  void Add(int number, Ended ended) {
-    const std::lock_guard lock(mutex_);
-    if (!ended_.try_emplace(number, std::move(ended)).second) Trap("log", "a call was answered twice");
-    fresh_.push_back(number);
-    changed_.notify_all();
-  }
-  void Await(int number) {
-    std::unique_lock lock(mutex_);
-    const auto ended = [&] { return ended_.contains(number); };
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), ended)) Trap("log", "a deadline was not kept");
-  }
-  const Ended* Find(int number) {
-    const std::lock_guard lock(mutex_);
-    const auto found = ended_.find(number);
-    return found == ended_.end() ? nullptr : &found->second;
-  }
-  std::vector<int> TakeFresh() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(fresh_, {});
-  }
-  size_t size() {
-    const std::lock_guard lock(mutex_);
-    return ended_.size();
-  }
-  void Clear() {
-    const std::lock_guard lock(mutex_);
-    ended_.clear();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, Ended> ended_;
-  std::vector<int> fresh_;
-};
-
 // The operands of a call. One of the three is set.
 struct Made {
   std::optional<UnbatchGradCall> grad;
@@ -101,31 +39,6 @@ struct Made {
   std::unique_ptr<int64_t> id = {};
   Waiting waiting = {};
 };
-
-TensorView RowsOf(const TensorView& tensor, int64_t begin, int64_t rows) {
-  TensorView view = tensor;
-  view.shape = Shape::WithDim0(rows, tensor.shape.tail());
-  const int64_t row_elements = tensor.dim(0) == 0 ? 0 : *tensor.shape.NumElements() / tensor.dim(0);
-  view.data = tensor.As<char>() + begin * row_elements * static_cast<int64_t>(DTypeSize(tensor.dtype));
-  return view;
-}
-
-// The pieces one after the other; without pieces no rows, of the type and inner shape of `otherwise`.
-void ExpectRows(const TensorView& got, const std::vector<TensorView>& pieces, const TensorView& otherwise) {
-  const TensorView& like = pieces.empty() ? otherwise : pieces[0];
-  int64_t rows = 0;
-  for (const TensorView& piece : pieces) rows += piece.dim(0);
-  if (got.dtype != like.dtype || got.shape != Shape::WithDim0(rows, like.shape.tail())) Trap("output", "another shape");
-  if (got.shape.NumElements() == 0) return;
-  int64_t begin = 0;
-  for (const TensorView& piece : pieces) {
-    if (piece.shape.NumElements() != 0) {
-      const std::string difference = testing::Difference(RowsOf(got, begin, piece.dim(0)), piece);
-      if (!difference.empty()) Trap("output", difference);
-    }
-    begin += piece.dim(0);
-  }
-}
 
 class Script {
  public:
@@ -149,10 +62,11 @@ class Script {
   template <class Ends>
   void ExpectEnds(const Ends& ends);
 
-  // Decides how the next call waits, and what its callback does beside.
+  // Decides how the next call waits.
   Made& Make();
+  // The extra work of the next callback; usually none.
   std::function<void()> Misbehaviour();
-  // Makes the last call: sync() -> Result, or async(completion). `ends`: by the model, if it is asked.
+  // Makes the last call, by sync() -> Result or by async(completion). While modelled_, it must end the calls `ends`.
   template <class T, class Model, class Ends, class Sync, class Async>
   void Run(Model& model, Ends ends, const Sync& sync, const Async& async);
 
@@ -161,12 +75,12 @@ class Script {
   testing::ExactAllocator memory_;
   Log log_;
   std::unique_ptr<BatchingRuntime> runtime_;
-  BatchingRuntime* used_ = nullptr;  // the same, for callbacks: also while it is destroyed
+  BatchingRuntime* used_ = nullptr;  // the same, for callbacks, even while it is being destroyed
   testing::UnbatchGradModel grad_model_;
   testing::UnbatchModel unbatch_model_;
   testing::BatchModel batch_model_;
   std::deque<Made> made_;
-  bool modelled_ = fail_at_ < 0;  // nothing has happened yet that the models do not define
+  bool modelled_ = fail_at_ < 0;  // everything so far is defined by the models
   bool cancelled_ = false, no_time_ = false;
 };
 
@@ -178,11 +92,11 @@ void Script::Play() {
   used_ = runtime_.get();
   for (int64_t steps = in_.Below(64); steps > 0 && runtime_ != nullptr; --steps) Step();
   runtime_.reset();
-  if (log_.size() != made_.size()) Trap("script", "a call was not answered");
+  if (log_.size() != made_.size()) Trap("script", "a call did not complete");
   const size_t held = made_.size();
   log_.Clear();
   made_.clear();
-  if (memory_.live() != 0) Trap("script", "memory was not given back after " + std::to_string(held) + " calls");
+  if (memory_.live() != 0) Trap("script", "memory was not freed after " + std::to_string(held) + " calls");
 }
 
 void Script::Step() {
@@ -220,7 +134,7 @@ Made& Script::Make() {
 
 std::function<void()> Script::Misbehaviour() {
   const int64_t kind = in_.Below(32);
-  if (kind == 1) {  // calls back, and is answered at once
+  if (kind == 1) {  // calls back, with a call that need not wait
     return [this] {
       const float value = 1;
       const int64_t index[] = {1, 0, 1}, id = 1;
@@ -255,7 +169,7 @@ void Script::Run(Model& model, Ends ends, const Sync& sync, const Async& async) 
   if (modelled_ && !waits && in_.Below(2) == 1) {
     log_.Add(number, Take(sync()));
   } else {
-    // What it does beside comes first: whoever sees the answer goes on with the runtime.
+    // The misbehaviour comes first, because Log::Await lets the script go on with the runtime.
     async([this, number, misbehave = Misbehaviour()](Result<T> result) {
       misbehave();
       log_.Add(number, Take(std::move(result)));
@@ -369,7 +283,7 @@ void Script::CallUnbatch() {
   operands.batch = TensorOf(values, Shape{total, 1});
   if (in_.OneIn(16)) operands.batch = TensorOf(std::vector<float>(values.begin(), values.end()), Shape{total, 1});
   UnbatchCall call = operands.call();
-  if (in_.OneIn(16)) {  // wrong in a way that the model does not know
+  if (in_.OneIn(16)) {  // a fault that the model does not define
     modelled_ = false;
     call.batch_index = Operand(in_, TensorOf(in_.Values<int64_t>(6), Shape{2, 3})).view;
     static constexpr int64_t kHostile[] = {1, INT64_MIN, INT64_MAX, 2, 0, 1};
@@ -410,7 +324,7 @@ void Script::CallBatch() {
       call.batch_timeout_micros = in_.Below(200) - 1;
       call.resource.name = "due";
       modelled_ = false;
-      no_time_ = true;  // it ends soon, too
+      no_time_ = true;  // the batch is due soon, so the call can be awaited
       break;
     case 4:
       call.in_tensors[0].view.shape = in_.Below(2) == 0 ? Shape{} : Shape{-1, int64_t{1} << 62};

@@ -2,8 +2,8 @@
 // does not survive. Files come from the project's goldens/batching/ and from the directory that
 // RAGGRAD_SHARED_BATCHING_GOLDENS names, if any.
 //
-// UnbatchGrad is also held against the serial model at every step. Where the model says that a correction of
-// TensorFlow's behaviour applies (README.md), the steps from there on are the model's alone.
+// UnbatchGrad is also compared with the serial model at every step. From the first step on at which raggrad corrects
+// TensorFlow's behaviour (README.md), only the model counts.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -36,14 +36,14 @@ std::vector<std::filesystem::path> Folders() {
 INSTANTIATE_TEST_SUITE_P(Folders, BatchingGolden, ::testing::ValuesIn(Folders()),
                          [](const auto& folder) { return folder.index == 0 ? "Own" : "Shared"; });
 
-// One after the other, everything as recorded.
+// Plays the steps one after the other; every result must be as recorded.
 void ExpectAsRecorded(const Scenario& scenario) {
   ScenarioPlayer player;
   std::set<int> ended;
   for (const ScenarioStep& step : scenario.steps) {
     SCOPED_TRACE("step of call " + std::to_string(step.number));
     player.Play(step);
-    if (step.expect == "error" && scenario.Has("timeout")) player.Await(step.number);  // a timeout that is over at once
+    if (step.expect == "error" && scenario.Has("timeout")) player.Await(step.number);  // its timeout is over at once
     if (step.expect == "returns_now" || step.expect == "error") ended.insert(step.number);
     if (step.call == "Await") ended.insert(step.number);
     ended.insert(step.completes.begin(), step.completes.end());
@@ -75,7 +75,7 @@ TEST_P(BatchingGolden, BatchAsRecorded) {
   }
 }
 
-// What the model expects of a call's result.
+// The result of a call by the model.
 ScenarioOutcome OutcomeOf(const ModelEnd& end, const Scenario& scenario) {
   ScenarioOutcome outcome;
   outcome.code = end.code;
@@ -94,7 +94,7 @@ ScenarioOutcome OutcomeOf(const ModelEnd& end, const Scenario& scenario) {
 }
 
 struct Agreement {
-  int whole = 0;                         // scenarios in which every step is TensorFlow's
+  int whole = 0;                         // scenarios in which every step is as in TensorFlow
   std::map<std::string, int> corrected;  // by the first correction
 };
 
@@ -144,12 +144,12 @@ TEST_P(BatchingGolden, UnbatchGradAsRecordedAndCorrected) {
     SCOPED_TRACE(scenario.place);
     PlayAgainstModel(scenario, agreement);
   }
-  std::cout << agreement.whole << " of " << scenarios.size() << " scenarios are TensorFlow's in every step;\n";
+  std::cout << agreement.whole << " of " << scenarios.size() << " scenarios are as in TensorFlow in every step;\n";
   for (const auto& [correction, count] : agreement.corrected) std::cout << "  " << count << ": " << correction << "\n";
 }
 
-// Every later step of a scenario behaves as if the failed calls had never been made, unless they took something along:
-// a batch whose pieces do not fit is gone with them, and a piece that somebody waits for is delivered all the same.
+// Every later step of a scenario behaves as if the failed calls had never been made. There are two exceptions: a batch
+// whose pieces do not fit is dropped, and a piece that an owner waits for is delivered all the same.
 TEST_P(BatchingGolden, FailedCallsLeaveNoTrace) {
   int played = 0;
   for (const Scenario& scenario : Read("unbatch_grad.jsonl")) {
@@ -191,7 +191,7 @@ TEST_P(BatchingGolden, FailedCallsLeaveNoTrace) {
   EXPECT_GT(played, 50);
 }
 
-// The words of crashes.jsonl about one call.
+// Checks the words of crashes.jsonl about one call.
 void ExpectWanted(const std::string& words, int call, const std::map<int, int>& ended_at, ScenarioPlayer& player) {
   const Result<Outputs>* const result = player.Find(call);
   if (words.starts_with("keeps waiting") || words == "DEADLINE_EXCEEDED or CANCELLED") {
@@ -218,9 +218,9 @@ void ExpectWanted(const std::string& words, int call, const std::map<int, int>& 
   }
 }
 
-// Entries without steps are procedures; these tests do what they say: deadlines, closing and cancelling in
-// batching_systematic_test, callbacks that call again and orphans in batching_limits_test, failed calls above. Those
-// about the graph optimizer do not concern a library.
+// Entries without steps describe procedures, which other tests carry out: deadlines, closing and cancelling in
+// batching_systematic_test, callbacks that call again and unclaimed pieces in batching_limits_test, failed calls above.
+// Those about the graph optimizer do not concern a library.
 TEST_P(BatchingGolden, ScriptsThatTensorFlowDoesNotSurvive) {
   int played = 0;
   for (const Scenario& scenario : Read("crashes.jsonl")) {

@@ -1,4 +1,4 @@
-// Limits, expiry, closing and the counters that tell of them; and what a resource costs.
+// Limits, expiry, closing, their counters, callbacks that call the runtime, and the threads of many resources.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@ ResourceStatistics StatisticsOf(const BatchingRuntime& runtime, ResourceKind kin
   return statistics.ok() ? *statistics : ResourceStatistics{};
 }
 
-// Until it is true; false after a minute.
+// Waits until the condition holds; false if it does not within a minute.
 bool Eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 60'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return condition();
@@ -38,7 +38,7 @@ TEST(BatchingLimitsTest, Pieces) {
   EXPECT_THAT(runtime.UnbatchGrad(Piece(1).call()), IsOk());
   EXPECT_THAT(runtime.UnbatchGrad(Piece(2).call()), IsOk());
   EXPECT_THAT(runtime.UnbatchGrad(Piece(3).call()), StatusIs(Code::kResourceExhausted, HasSubstr("pieces")));
-  // An owner that has everything makes room; so it is served at the limit too.
+  // An owner whose pieces are all there makes room, so it is served even at the limit.
   EXPECT_THAT(runtime.UnbatchGrad(GradOperands(9, FloatPiece(1, 2, 0), {9, 1, 2}).call()), IsOk());
   EXPECT_THAT(runtime.UnbatchGrad(Piece(3).call()), IsOk());
   const ResourceStatistics statistics = StatisticsOf(runtime);
@@ -48,7 +48,7 @@ TEST(BatchingLimitsTest, Pieces) {
   EXPECT_EQ(statistics.pieces, 1);
 }
 
-TEST(BatchingLimitsTest, AreThoseOfTheRuntimeUntilTheyAreSet) {
+TEST(BatchingLimitsTest, AreTheRuntimesUntilTheyAreSet) {
   BatchingRuntime runtime({}, {.max_pieces = 2, .default_timeout = WaitTime(5)});
   EXPECT_THAT(runtime.Limits(kGrad, kName), StatusIs(Code::kNotFound, _));
   EXPECT_THAT(runtime.UnbatchGrad(Piece(1).call()), IsOk());
@@ -57,7 +57,7 @@ TEST(BatchingLimitsTest, AreThoseOfTheRuntimeUntilTheyAreSet) {
   EXPECT_THAT(runtime.SetLimits(kGrad, kName, {.max_pieces = 3}), IsOk());
   EXPECT_EQ(runtime.Limits(kGrad, kName)->max_pieces, 3);
   EXPECT_EQ(runtime.Limits(kGrad, kName)->default_timeout, ResourceLimits().default_timeout);
-  // An Unbatch resource has its timeout_micros, if the call that makes it says one.
+  // An Unbatch resource has the timeout_micros of the call that makes it, if that is set.
   const GradOperands nothing(1, FloatPiece(0, 2, 0));
   UnbatchCall call{kName, nothing.grad().view(), nothing.call().batch_index, nothing.call().id};
   EXPECT_THAT(runtime.Unbatch(call), StatusIs(Code::kDeadlineExceeded, _));
@@ -96,7 +96,7 @@ TEST(BatchingLimitsTest, Waiters) {
   EXPECT_THAT(runtime.UnbatchGrad(GradOperands(3, FloatPiece(1, 2, 0), {3, 4}).call()),
               StatusIs(Code::kResourceExhausted, HasSubstr("waiting calls")));
   EXPECT_EQ(StatisticsOf(runtime).waiters, 1);
-  EXPECT_EQ(StatisticsOf(runtime).pieces, 1) << "the refused call left something";
+  EXPECT_EQ(StatisticsOf(runtime).pieces, 1) << "the refused call left a piece";
   EXPECT_THAT(runtime.UnbatchGrad(Piece(2).call()), IsOk());
   EXPECT_EQ(StatisticsOf(runtime).waiters, 0);
 }
@@ -150,7 +150,7 @@ TEST(BatchingLimitsTest, APieceThatAnOwnerWaitsForDoesNotExpire) {
   EXPECT_THAT(*log.Find(9), IsOk());
 }
 
-TEST(BatchingLimitsTest, NewLimitsHoldForWhatIsThere) {
+TEST(BatchingLimitsTest, NewLimitsApplyToStoredPieces) {
   BatchingRuntime runtime({}, {.max_piece_age = kNoDeadline});
   EXPECT_THAT(runtime.SetLimits(kGrad, kName, {}), StatusIs(Code::kNotFound, _));
   EXPECT_THAT(runtime.UnbatchGrad(Piece(1).call()), IsOk());
@@ -186,7 +186,7 @@ TEST(BatchingCloseTest, EndsWaitsAndForgetsPieces) {
   EXPECT_THAT(runtime.UnbatchGrad(Piece(5).call()), IsOk());
 }
 
-TEST(BatchingCloseTest, ARuntimeCompletesItsCallsBeforeItGoes) {
+TEST(BatchingCloseTest, TheDestructorCompletesAllCalls) {
   CallLog<Tensor> log;
   {
     BatchingRuntime runtime;
@@ -197,7 +197,7 @@ TEST(BatchingCloseTest, ARuntimeCompletesItsCallsBeforeItGoes) {
   EXPECT_EQ(log.size(), 10U);
 }
 
-// A callback is somebody else's code: it runs without a lock, so it may do anything.
+// Callbacks run without a lock, so they may call the runtime.
 TEST(BatchingCallbackTest, MayCallTheSameResource) {
   CallLog<Tensor> log;
   BatchingRuntime runtime;
@@ -228,7 +228,7 @@ TEST(BatchingCallbackTest, MayCloseItsResource) {
   EXPECT_THAT(*log.Find(5), StatusIs(Code::kCancelled, _));
 }
 
-TEST(BatchingCallbackTest, MayBeMissing) {
+TEST(BatchingCallbackTest, MayBeEmpty) {
   BatchingRuntime runtime;
   runtime.UnbatchGradAsync(Piece(1).call(), nullptr);
   runtime.UnbatchGradAsync(GradOperands(2, FloatPiece(1, 2, 0), {2, 3}).call(), nullptr);

@@ -1,5 +1,5 @@
-// Whatever request for memory fails, a call ends with RESOURCE_EXHAUSTED or as it should, no exception leaves the
-// library, and a call that failed left no trace: made again it does what it should have done.
+// Whichever request for memory fails, the call succeeds or ends with RESOURCE_EXHAUSTED, and no exception leaves the
+// library. A failed call leaves no trace: if it is made again, it succeeds.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 const ResourceName kName{"", "r"};
 
-// What became of a call, without asking for memory.
+// The end of a call. Recording it needs no memory.
 struct Outcome {
   int completions = 0;
   Code code = Code::kOk;
@@ -36,13 +36,13 @@ std::vector<int64_t> Contents(const BatchingRuntime& runtime, ResourceKind kind)
   return {statistics->pieces, statistics->bytes, statistics->waiters};
 }
 
-// In a runtime that `prepare` has made ready, `act` starts a call that fails for lack of memory at every possible
-// request. After each failure it is made again.
+// A call that `act` starts in a runtime prepared by `prepare`. It is made with every single request for memory failing,
+// and made again after each failure.
 struct Case {
   ResourceKind kind;
   std::function<void(BatchingRuntime&)> prepare;
   std::function<void(BatchingRuntime&, Outcome&)> act;
-  bool waits = false;  // rather than ends
+  bool waits = false;  // otherwise the call ends at once
 };
 
 void ExpectNoTrace(const Case& c) {
@@ -69,7 +69,7 @@ void ExpectNoTrace(const Case& c) {
       }
       if (RequestsOfNew() <= at) {
         EXPECT_FALSE(exhausted);
-        EXPECT_GT(at, 0) << "nothing was asked for: is operator new replaced?";
+        EXPECT_GT(at, 0) << "no memory was requested: is operator new replaced?";
         break;
       }
     }
@@ -89,7 +89,7 @@ TEST(BatchingNoThrowTest, AnOwnerThatWaits) {
   const GradOperands piece(2, FloatPiece(1, 2, 0));
   const Cancellation token;
   for (const std::vector<int64_t>& keys : {std::vector<int64_t>{1, 2, 3, 4}, std::vector<int64_t>{2, 3}}) {
-    GradOperands owner(1, FloatPiece(1, 2, 0), keys);  // the second one is not in its own index
+    GradOperands owner(1, FloatPiece(1, 2, 0), keys);  // with the second keys it is not in its own index
     owner.call().waiting.cancellation = token;
     ExpectNoTrace({ResourceKind::kUnbatchGrad,
                    [&](BatchingRuntime& runtime) { EXPECT_THAT(runtime.UnbatchGrad(piece.call()), IsOk()); },
@@ -111,7 +111,7 @@ TEST(BatchingNoThrowTest, APieceForAnOwnerThatWaits) {
        }});
 }
 
-// The batch that cannot be joined is gone: its owner hears of it, and whoever brought the last piece does not.
+// A batch that cannot be joined is dropped. Its owner gets the error, the call that brought the last piece does not.
 TEST(BatchingNoThrowTest, TheLastPieceForAnOwnerThatWaits) {
   for (int64_t at = 0;; ++at) {
     SCOPED_TRACE("request " + std::to_string(at) + " fails");
@@ -138,10 +138,11 @@ TEST(BatchingNoThrowTest, TheLastPieceForAnOwnerThatWaits) {
 }
 
 struct UnbatchData {
-  // Call `id` brings the rows of calls 1, 2 and 3; or nothing, and waits.
+  // Call `id`, which brings the rows of calls 1, 2 and 3.
   UnbatchCall Bring(const int64_t& id) const {
     return {kName, batch.view(), index->view(), TensorView::Scalar(id), 1'000'000'000};
   }
+  // Call `id`, which brings nothing and waits.
   UnbatchCall Receive(const int64_t& id) const {
     return {kName, none.view(), no_index->view(), TensorView::Scalar(id), 1'000'000'000};
   }
@@ -196,7 +197,7 @@ TEST(BatchingNoThrowTest, BatchThatStartsOrDisplacesABatch) {
        /*waits=*/true});
 }
 
-// An error of the batch is everybody's.
+// An error of the batch goes to all its calls.
 TEST(BatchingNoThrowTest, BatchThatIsFilled) {
   const Tensor rows = TensorOf<float>({1, 2, 3}, Shape{3, 1});
   const BatchCall call{
@@ -239,7 +240,7 @@ TEST(BatchingNoThrowTest, EndingWaitsNeedsNoMemory) {
   EXPECT_EQ(closed.code, Code::kCancelled);
 }
 
-TEST(BatchingNoThrowTest, ARuntimeThatCannotBeMadeSaysSo) {
+TEST(BatchingNoThrowTest, ARuntimeThatCouldNotBeMade) {
   const GradOperands piece(1, FloatPiece(1, 2, 0));
   const auto call = [&] {
     BatchingRuntime runtime;
@@ -248,7 +249,7 @@ TEST(BatchingNoThrowTest, ARuntimeThatCannotBeMadeSaysSo) {
   ForEachFailure(call, [](Code code) { EXPECT_TRUE(code == Code::kOk || code == Code::kResourceExhausted); });
 }
 
-// The same for the context's allocator: all three operators, tensors of several kinds.
+// The same for requests to the context's allocator, with all three operators, numbers and strings.
 TEST(BatchingNoThrowTest, EveryRequestToTheAllocator) {
   const Tensor strings = TensorOfStrings(Shape{2, 1}, {"one", "three"});
   const Tensor numbers = TensorOf<float>({1, 2, 3, 4}, Shape{2, 2});

@@ -1,6 +1,6 @@
-// Many threads train together for a while: each step goes through Batch, Unbatch and UnbatchGrad, in mixed sizes, and
-// one call in twenty is faulty. Nothing hangs, no piece is lost or handed out twice, memory stays flat, and the
-// statistics add up. RAGGRAD_SOAK_SECONDS says how long (5 if it does not), RAGGRAD_SOAK_THREADS with how many threads.
+// Many threads train together: each step goes through Batch, Unbatch and UnbatchGrad, in mixed sizes, and one call in
+// twenty is faulty. Nothing hangs, no piece is lost or handed out twice, memory stays flat, and the statistics add up.
+// RAGGRAD_SOAK_SECONDS sets the duration (default 5), RAGGRAD_SOAK_THREADS the number of threads.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -25,11 +25,11 @@ constexpr int kGroups = 3;
 constexpr int64_t kColumns[kGroups] = {1, 64, 4096};
 constexpr int64_t kMaxBatchSize[kGroups] = {32, 16, 8};
 constexpr int64_t kOneFaultIn = 20;
-// A resource keeps the timeout of the call that made it, whichever that is: all calls bring the same.
+// A resource keeps the timeout of the call that makes it, so all calls have the same.
 constexpr int64_t kUnbatchTimeoutMicros = 1'000'000'000;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMemoryIsTheProgramsOwn = false;  // sanitizers keep what was freed
+constexpr bool kMemoryIsTheProgramsOwn = false;  // sanitizers keep freed memory
 #else
 constexpr bool kMemoryIsTheProgramsOwn = true;
 #endif
@@ -41,11 +41,11 @@ int64_t ResidentBytes() {
   return resident * 4096;
 }
 
-// What the threads tell each other about the calls of a batch, outside the library. A call is forgotten when both its
-// thread and the owner of its batch are through with it.
+// Facts about the calls of a batch that the threads tell each other outside the library. A call is forgotten when both
+// its thread and the owner of its batch have finished with it.
 class Registry {
  public:
-  // A fault is on its way to the batch of this call: the batch may fail.
+  // A fault is about to reach the batch of this call, so the batch may fail.
   void Spoil(int64_t id) {
     const std::lock_guard lock(mutex_);
     calls_[id].spoiled = true;
@@ -144,7 +144,7 @@ class Worker {
 
   ResourceName Name() const { return {"soak", std::to_string(group_)}; }
 
-  // Rows that all say `tag`.
+  // Rows full of `tag`.
   Tensor Rows(int64_t rows, int64_t tag) const {
     return TensorOf(std::vector<int64_t>(static_cast<size_t>(rows * columns_), tag), Shape{rows, columns_});
   }
@@ -157,7 +157,7 @@ class Worker {
     }
   }
 
-  // They fail, and nobody is to notice.
+  // Calls that fail, which no other call may notice.
   void MakeUselessCalls(const BatchOutput& batched, int64_t id) {
     UnbatchCall unbatch{Name(), batched.batched_tensors[0].view(), batched.batch_index.view(), batched.id.view(),
                         kUnbatchTimeoutMicros};
@@ -183,7 +183,7 @@ class Worker {
     return {Name(), batched.batched_tensors[0].view(), batched.batch_index.view(), {grad.view()}, id};
   }
 
-  // Brings a piece, or something else, to the owner.
+  // Brings the owner its piece, or a fault.
   void Give(const BatchOutput& batched, int64_t id, int64_t rows) {
     const Tensor grad = Rows(rows, next_tag_);
     UnbatchGradCall call = GradCall(batched, batched.id.view(), grad);
@@ -247,7 +247,7 @@ class Worker {
       tags.insert(*piece);
     }
     EXPECT_EQ(static_cast<int64_t>(tags.size()), calls) << "a piece came twice";
-    totals_.collected += calls - 1;  // the owner's own was not given
+    totals_.collected += calls - 1;  // the owner's own piece does not count as given
   }
 
   BatchingRuntime& runtime_;
@@ -259,7 +259,7 @@ class Worker {
   int64_t next_tag_;
 };
 
-// Looks at the others while they work. Ends the program if they stop.
+// Watches the other threads and their memory. Ends the program if they make no progress.
 class Observer {
  public:
   Observer(const Totals& totals, const CountingAllocator& allocator, seconds duration)
@@ -289,8 +289,8 @@ class Observer {
     std::cout << "held: at most " << early_.held / 1024 << " KiB in the first half, " << late_.held / 1024
               << " KiB in the second; resident: " << early_.resident / 1024 << " and " << late_.resident / 1024
               << " KiB" << std::endl;
-    // What is held goes with the number of calls in half a second, and that with what else the machine does: 30 MiB
-    // at full speed. A leak of one row in a hundred steps would be ten times that in half an hour.
+    // Held memory is proportional to the calls of half a second, so it depends on the load of the machine: 30 MiB at
+    // full speed. A leak of one row in a hundred steps would be ten times that in half an hour.
     EXPECT_LE(late_.held, early_.held + (int64_t{64} << 20));
     if (kMemoryIsTheProgramsOwn) {
       EXPECT_LE(late_.resident, early_.resident + (int64_t{128} << 20));
@@ -343,8 +343,8 @@ void ExpectStatisticsAddUp(const BatchingRuntime& runtime, const Totals& totals)
   const ResourceStatistics left = GradStatistics(runtime);
   EXPECT_EQ(left.pieces, 0) << "unclaimed pieces do not expire";
   EXPECT_EQ(left.bytes, 0);
-  // What was given and not collected was dropped with a batch or has expired. Owners that failed may have had a piece
-  // of their own dropped.
+  // Pieces that were given and not collected have expired or were dropped with a batch. A failed owner's own piece may
+  // have been dropped, too.
   const int64_t gone = left.pieces_dropped + left.pieces_expired;
   EXPECT_GE(gone, totals.given - totals.collected) << "pieces were lost";
   EXPECT_LE(gone, totals.given - totals.collected + totals.spoiled_batches) << "pieces were dropped twice";

@@ -1,5 +1,5 @@
 // All orders of arrival of batches of up to five pieces, times every single fault at every position, against the serial
-// models; and, for UnbatchGrad, against what a user would say must happen.
+// models. For UnbatchGrad also against rules that do not use the model.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMostPieces = 5;
 
-// f(order) for every order of 0 .. pieces - 1.
+// Calls f(order) for every order of 0 .. pieces - 1.
 template <class F>
 void ForEachOrder(int pieces, const F& f) {
   std::vector<int> order(static_cast<size_t>(pieces));
@@ -35,25 +35,25 @@ enum class Fault {
   kUnsupported,      // the piece has a type that cannot be joined
   kRank,             // the piece has another rank
   kShape,            // the piece has another inner shape
-  kScalar,           // the piece is a scalar; it comes again as it should be
-  kId,               // the id is a vector; the call is made again as it should be
-  kIndex,            // the batch_index of an owner is broken; it comes again as it should be
-  kRepeatedKey,      // an owner lists a key twice; it comes again as it should be
+  kScalar,           // the piece is a scalar; then the call is made correctly
+  kId,               // the id is a vector; then the call is made correctly
+  kIndex,            // the batch_index of an owner is broken; then the call is made correctly
+  kRepeatedKey,      // an owner lists a key twice; then the call is made correctly
   kDuplicate,        // the piece comes twice
   kMissing,          // the piece does not come
   kCancel,           // the owner is cancelled after that many pieces
   kCancelledBefore,  // the owner's token is cancelled before it comes
-  kDeadline,         // the owner's time is up as soon as it waits
+  kDeadline,         // the owner's deadline is over as soon as it waits
   kClose,            // the resource is closed after that many pieces
 };
 constexpr Fault kLastFault = Fault::kClose;
 
-// In how many places of a batch a fault can be.
+// The number of positions in a batch where a fault can be.
 int64_t Positions(Fault fault, int pieces) {
   return fault == Fault::kNone || fault == Fault::kCancelledBefore || fault == Fault::kDeadline ? 1 : pieces;
 }
 
-// UnbatchGrad calls with keys 100, 101, ... in `order`; the one of `owner` has the index.
+// UnbatchGrad calls with keys 100, 101, ..., made in `order`; that of `owner` has the index.
 class GradScenario {
  public:
   GradScenario(BatchingRuntime& runtime, const std::vector<int>& order, int owner, Fault fault, size_t position)
@@ -79,7 +79,7 @@ class GradScenario {
   }
 
  private:
-  // The faulty call is refused, as if it had not been made; then it comes as it should.
+  // Whether the faulty call is refused without a trace; it is then made again, correctly.
   bool IsRefused() const {
     return fault_ == Fault::kScalar || fault_ == Fault::kId || fault_ == Fault::kIndex || fault_ == Fault::kRepeatedKey;
   }
@@ -154,20 +154,20 @@ class GradScenario {
     EXPECT_THAT(log_.TakeNew(), ::testing::UnorderedElementsAreArray(expected));
   }
 
-  // Without looking at the model.
+  // Checks the results without the model.
   void ExpectWhatAUserExpects() {
     const Result<Tensor>* const owner = owner_call_ < 0 ? nullptr : log_.Find(owner_call_);
     const bool alone = order_.size() == 1;
     const bool owner_last = order_.back() == owner_;
     if (fault_ == Fault::kNone || IsRefused()) {
-      // A retry after a key that was listed twice may find the pieces gone; not here, as nothing was taken.
+      // After a key that was listed twice a retry finds all pieces, because nothing was taken.
       ASSERT_NE(owner, nullptr);
       ASSERT_THAT(*owner, IsOk());
       int64_t rows = 0;
       for (size_t i = 0; i < order_.size(); ++i) rows += 1 + static_cast<int64_t>(i) % 3;
       EXPECT_EQ((*owner)->shape(), (Shape{rows, 2}));
     } else if (fault_ == Fault::kMissing) {
-      EXPECT_EQ(owner, nullptr);  // it waits, or is itself what does not come
+      EXPECT_EQ(owner, nullptr);  // it waits, or its call is the missing one
     } else if (fault_ == Fault::kDType || fault_ == Fault::kRank || fault_ == Fault::kShape) {
       EXPECT_THAT(*owner, StatusIs(alone ? Code::kOk : Code::kInvalidArgument, ::testing::_));
     } else if (fault_ == Fault::kUnsupported) {
@@ -177,7 +177,7 @@ class GradScenario {
     } else if (fault_ == Fault::kCancelledBefore) {
       EXPECT_THAT(*owner, StatusIs(owner_last ? Code::kOk : Code::kCancelled, ::testing::_));
     }
-    // Whoever only brings a piece that can be read hears of nothing.
+    // A call that only brings a readable piece succeeds.
     for (size_t i = 0; i < made_.size(); ++i) {
       const Result<Tensor>* const result = log_.Find(static_cast<int>(i));
       const bool brings = made_[i].id() != 100 + owner_;
@@ -228,10 +228,10 @@ enum class UnbatchFault {
   kNone,
   kDType,        // the call expects another type
   kDuplicate,    // the call is made twice
-  kMissing,      // the call is not made; of the owner: nobody gets anything
+  kMissing,      // the call is not made; if it is the owner's, no call gets rows
   kCancel,       // the call is cancelled as soon as it waits
-  kDeadline,     // its time is up as soon as it waits
-  kRepeatedKey,  // the owner lists a key twice; it comes again as it should be
+  kDeadline,     // its deadline is over as soon as it waits
+  kRepeatedKey,  // the owner lists a key twice; then the call is made correctly
   kNotListed,    // the owner is not among the rows
   kClose,        // the resource is closed after that many calls
 };
@@ -322,7 +322,7 @@ TEST(SystematicUnbatch, EveryOrderAndFault) {
       for (int fault = 0; fault <= static_cast<int>(UnbatchFault::kClose); ++fault) {
         for (size_t position = 0; position < order.size(); ++position) {
           if (HasFailure()) return;
-          const int owner = pieces - 1;  // all orders are there, so it is as good as any
+          const int owner = pieces - 1;  // any will do, because all orders are tested
           SCOPED_TRACE("order " + Text(order) + ", fault " + std::to_string(fault) + " at position " +
                        std::to_string(position));
           PlayUnbatch(runtime, order, owner, static_cast<UnbatchFault>(fault), position);

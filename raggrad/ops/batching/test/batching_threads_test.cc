@@ -15,11 +15,11 @@ namespace raggrad::testing {
 namespace {
 
 constexpr int kThreads = 8;
-constexpr int64_t kKeys = 16;  // a power of two: a piece's number says whose it is
+constexpr int64_t kKeys = 16;  // a piece's number modulo this is its key
 
 int64_t CallsPerThread() { return ModelSteps() / 50; }
 
-// Every call that was begun, and the pieces that were handed out.
+// All calls that were begun, and the pieces that were handed out.
 class Ledger {
  public:
   explicit Ledger(int64_t calls) : completions_(static_cast<size_t>(calls)), handed_out_(static_cast<size_t>(calls)) {}
@@ -47,7 +47,7 @@ class Ledger {
   std::vector<std::atomic<int>> handed_out_;  // one bit per key
 };
 
-// The tokens of calls that may be waiting, for somebody else to cancel.
+// The tokens of calls that may be waiting, for other threads to cancel.
 class Tokens {
  public:
   void Put(int thread, const Cancellation& token) {
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(All, BatchingThreads,
                                            Kind{"Batch", ResourceKind::kBatch, CallBatch}),
                          [](const auto& kind) { return kind.param.name; });
 
-// Sleeps as a host's thread would, and tells how often.
+// Sleeps as a host's thread would, and counts how often.
 class CountingSleeper final : public Sleeper {
  public:
   explicit CountingSleeper(const Cancellation* cancels = nullptr) : cancels_(cancels) {}

@@ -1,4 +1,4 @@
-// What the operators hand out: all types, bits and shapes, copies and who makes them, names, and the strict switch.
+// Results of the operators: all types, bits and shapes; which thread makes copies; names; strict calls; bad operands.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr DType kTypes[] = {DType::kHalf,  DType::kBFloat16, DType::kFloat32,   
                             DType::kUInt8, DType::kUInt16,   DType::kUInt32,    DType::kUInt64,
                             DType::kBool,  DType::kString,   DType::kComplex64, DType::kComplex128};
 
-// Random bits; strings with every byte, also empty ones.
+// Random bits; strings with every byte, some of them empty.
 std::shared_ptr<const Tensor> RandomTensor(Generator& random, DType dtype, int64_t rows, int64_t columns) {
   const auto elements = static_cast<size_t>(rows * columns);
   if (dtype == DType::kString) {
@@ -38,7 +38,7 @@ std::shared_ptr<const Tensor> RandomTensor(Generator& random, DType dtype, int64
   return std::make_shared<const Tensor>(TensorOfBytes(dtype, Shape{rows, columns}, bytes));
 }
 
-// By their bytes: Difference() takes one NaN for another.
+// Compares bytes, because Difference() takes one NaN for another.
 bool SameBytes(const TensorView& got, const TensorView& want) {
   if (got.dtype == DType::kString) return Difference(got, want).empty();
   const auto bytes = static_cast<size_t>(*want.shape.NumElements()) * DTypeSize(want.dtype);
@@ -50,11 +50,11 @@ class BatchingTypes : public ::testing::TestWithParam<DType> {};
 
 TEST_P(BatchingTypes, BitsGoThereAndBack) {
   Generator random(7);
-  CallLog<BatchOutput> log;  // outlives the runtime, which ends the third call
+  CallLog<BatchOutput> log;  // outlives the runtime, whose destructor completes the third call
   BatchingRuntime runtime;
   const std::vector<std::shared_ptr<const Tensor>> inputs = {RandomTensor(random, GetParam(), 2, 3),
                                                              RandomTensor(random, GetParam(), 3, 3)};
-  for (int i = 0; i < 3; ++i) {  // the third does not fit, and so the batch of the others is processed
+  for (int i = 0; i < 3; ++i) {  // the third does not fit and displaces the batch of the others
     const BatchCall call{.resource = {"", "r"},
                          .in_tensors = {{inputs[std::min<size_t>(static_cast<size_t>(i), 1)]->view()}},
                          .max_batch_size = 7,
@@ -70,7 +70,7 @@ TEST_P(BatchingTypes, BitsGoThereAndBack) {
   const Tensor batched = JoinedByHand(first_row, {inputs[0]->view(), inputs[1]->view(), first_row, first_row});
   EXPECT_TRUE(SameBytes(owner.batched_tensors[0].view(), batched.view()));
 
-  for (int i = 1; i >= 0; --i) {  // the owner brings, the other takes
+  for (int i = 1; i >= 0; --i) {  // the owner brings the batch, the other call takes its rows
     const BatchOutput& output = **log.Find(i);
     const Result<Tensor> rows = runtime.Unbatch(
         {{"", "r"}, output.batched_tensors[0].view(), output.batch_index.view(), output.id.view(), 1000000});
@@ -265,7 +265,7 @@ TEST(BatchingStrictTest, RefusesWhatIsMostLikelyAMistake) {
   EXPECT_THAT(strict(owner, [](GradOperands&) {}), IsOk()) << "nothing was left behind";
 }
 
-TEST(BatchingStrictTest, HoldsPiecesAgainstTheirRanges) {
+TEST(BatchingStrictTest, ComparesPiecesWithTheirRanges) {
   CallLog<Tensor> log;
   BatchingRuntime runtime;
   GradOperands owner(1, FloatPiece(1, 2, 0), {1, 2});
@@ -307,8 +307,8 @@ TEST(BatchingErrorsTest, OperandsThatCannotBeRead) {
       StatusIs(Code::kInvalidArgument, HasSubstr("num_batch_threads")));
 }
 
-// What a row of strings gets as an operand of each operator, and of Batch with a row of padding. Nothing is copied but
-// by the join.
+// Expects that each operator, and Batch with a row of padding, refuses a row of strings. It has a keep-alive, so that
+// only the join would copy it.
 void ExpectRefused(std::span<const String> row, Code code, const std::string& text) {
   const auto count = static_cast<int64_t>(row.size());
   const SharedView strings = {TensorView::Of(row.data(), Shape{1, count}), std::make_shared<int>(0)};

@@ -28,7 +28,7 @@ TEST(CancellationTest, CallsBackOnce) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(CancellationTest, ForgetsWhatItWasToldToForget) {
+TEST(CancellationTest, ForgottenCallbacksDoNotRun) {
   const Cancellation token;
   const auto held = std::make_shared<int>(0);
   int calls = 0;
@@ -55,7 +55,7 @@ TEST(CancellationTest, CallbacksMayUseTheToken) {
   EXPECT_TRUE(seen);
 }
 
-TEST(CancellationTest, EveryCallbackRunsOnceWhoeverIsFaster) {
+TEST(CancellationTest, EveryCallbackRunsOnceOrIsRefused) {
   for (int round = 0; round < 100; ++round) {
     const Cancellation token;
     std::atomic<int> calls{0};

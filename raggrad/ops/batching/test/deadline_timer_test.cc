@@ -19,10 +19,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Longer than anything here takes, so that a test that waits for it has failed.
+// Longer than any test takes: one that waits this long has failed.
 constexpr auto kForEver = std::chrono::minutes(1);
 
-// Carries out `call`, and counts decisions.
+// An alarm that counts its decisions and carries out `call`.
 class Call final : public TimerAlarm {
  public:
   explicit Call(std::function<void()> call, std::atomic<int>* decisions = nullptr)
@@ -73,7 +73,7 @@ TEST(DeadlineTimerTest, AlarmsGoOffInTheOrderOfTheirTimes) {
     };
   };
   Set(timer, now + milliseconds(30), alarm(3));
-  Set(timer, now + milliseconds(10), alarm(1));  // sooner than what the thread sleeps for
+  Set(timer, now + milliseconds(10), alarm(1));  // before the time the watcher sleeps until
   Set(timer, now + milliseconds(20), alarm(2));
   Set(timer, now - milliseconds(1), alarm(0));
   ASSERT_EQ(last.get_future().wait_for(kForEver), std::future_status::ready);
@@ -89,7 +89,7 @@ TEST(DeadlineTimerTest, CancelledAlarmsDoNotGoOff) {
   const int64_t number = Set(timer, Clock::now() + milliseconds(20), [&] { called = true; });
   EXPECT_NE(number, 0);
   timer.Cancel(number);
-  timer.Cancel(number);  // once more does no harm
+  timer.Cancel(number);  // a second time does no harm
   timer.Cancel(0);
   Set(timer, Clock::now() + milliseconds(40), [&] { later.set_value(); });
   ASSERT_EQ(later.get_future().wait_for(kForEver), std::future_status::ready);
@@ -156,7 +156,7 @@ TEST(DeadlineTimerTest, SleepsUntilTheNextDeadline) {
   EXPECT_LE(after.ru_nvcsw - before.ru_nvcsw, 20);
 }
 
-TEST(DeadlineTimerTest, WhatIsDecidedToBeNothingIsNotCarriedOut) {
+TEST(DeadlineTimerTest, CarriesOutOnlyWhatDecideAsksFor) {
   class Nothing final : public TimerAlarm {
    public:
     explicit Nothing(std::promise<std::thread::id>& decided) : decided_(decided) {}
@@ -176,7 +176,7 @@ TEST(DeadlineTimerTest, WhatIsDecidedToBeNothingIsNotCarriedOut) {
   EXPECT_NE(decided.get_future().get(), carried_out.get_future().get()) << "one thread decides, another carries out";
 }
 
-// More alarms than helpers, and all of them wait: decisions are made all the same.
+// More alarms than helpers, and all of them wait: the watcher goes on deciding.
 TEST(DeadlineTimerTest, BusyHelpersAreNotWaitedFor) {
   constexpr int kMost = static_cast<int>(DeadlineTimer::kMostHelpers), kAlarms = kMost + 5;
   std::promise<void> release;
@@ -192,7 +192,7 @@ TEST(DeadlineTimerTest, BusyHelpersAreNotWaitedFor) {
   Await(decided, kAlarms);
   Await(begun, kMost);
   std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(begun, kMost) << "there are more helpers than there may be";
+  EXPECT_EQ(begun, kMost) << "more helpers than kMostHelpers";
   release.set_value();
   Await(ended, kAlarms);
 }
@@ -213,7 +213,7 @@ TEST(DeadlineTimerTest, StoppingCarriesOutWhatHasBeenDecided) {
   EXPECT_EQ(ended, kAlarms);
 }
 
-// No thread can be started as long as the stack it would get is larger than any address space.
+// While it lives no thread can be started: its stack would be larger than the address space.
 class WithoutThreads {
  public:
   WithoutThreads() {
@@ -236,10 +236,10 @@ class WithoutThreads {
   size_t stack_size_ = 0;
 };
 
-TEST(DeadlineTimerTest, IfTheSystemHasNoThreadToGive) {
+TEST(DeadlineTimerTest, TriesAgainIfNoThreadCanBeStarted) {
   std::atomic<int> decided{0}, ended{0};
   DeadlineTimer without_watcher, timer;
-  Set(timer, Clock::now() + kForEver, [] {});  // the watcher is there, a helper is not
+  Set(timer, Clock::now() + kForEver, [] {});  // starts the watcher, but no helper
   {
     const WithoutThreads without_threads;
     EXPECT_THROW(Set(without_watcher, Clock::now(), [] {}), std::system_error);
@@ -252,7 +252,7 @@ TEST(DeadlineTimerTest, IfTheSystemHasNoThreadToGive) {
   Await(ended, 1);
 }
 
-// The child's first threads get the memory of the parent's, and with it their ids.
+// The child's first threads get the memory, and with it the ids, of the parent's threads.
 TEST(DeadlineTimerTest, IsDestroyedInAChildOfFork) {
   std::promise<void> release;
   const std::shared_future<void> released(release.get_future());
@@ -269,7 +269,7 @@ TEST(DeadlineTimerTest, IsDestroyedInAChildOfFork) {
   if (pid == 0) {
     alarm(30);  // a deadlock ends the child by a signal
     timer.reset();
-#if !defined(__SANITIZE_THREAD__)  // TSan ends a child of a process with threads that starts threads of its own
+#if !defined(__SANITIZE_THREAD__)  // TSan kills a child of a process with threads if the child starts threads
     DeadlineTimer own;
     std::promise<void> gone_off;
     Set(own, Clock::now(), [&] { gone_off.set_value(); });

@@ -1,5 +1,5 @@
-// Random interleavings of calls, cancellations, deadlines and closes, against a serial model: after every step the same
-// calls must have ended, with the same results. What the *_model_test.cc of this family share.
+// The base of *_model_test.cc: random calls, cancellations, deadlines and closes against a serial model. After every
+// step the same calls must have ended, with the same results.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -19,12 +19,12 @@
 
 namespace raggrad::testing {
 
-// One runtime and its model, whose EndWait(number, code) and Close() say who ends and how. Calls have the numbers of
-// what they were made with: Made, whose waiting() is that of the call.
+// One runtime and its model, whose EndWait(number, code) and Close() return the calls that end, and how. Call number n
+// has the n-th operands, a Made, whose waiting() is that of the call.
 template <class Model, class Made, class Output>
 class ModelRound {
  public:
-  static constexpr int64_t kSteps = 1000;  // then everything is closed and looked at
+  static constexpr int64_t kSteps = 1000;  // then everything is closed and checked
 
   explicit ModelRound(uint64_t seed) : random_(seed) { context_.allocator = &allocator_; }
   virtual ~ModelRound() = default;
@@ -48,7 +48,7 @@ class ModelRound {
       }
       Close();
     }
-    log_ = std::make_unique<CallLog<Output>>();  // results go before the allocator is looked at
+    log_ = std::make_unique<CallLog<Output>>();  // drops the results before the allocator is checked
   }
 
  protected:
@@ -56,17 +56,17 @@ class ModelRound {
   using End = typename Ends::value_type;
 
   virtual void Call() = 0;   // Make and Run
-  virtual void Close() = 0;  // closes the resource, and what the model says of that is expected
+  virtual void Close() = 0;  // closes the resource, and expects the ends that the model says
   virtual void ExpectStatistics() = 0;
-  virtual void ExpectOutput(const End& end, const Output& output) = 0;       // of a call that ended well
-  virtual std::string ErrorText(const End&) const { return std::string(); }  // a part of it
+  virtual void ExpectOutput(const End& end, const Output& output) = 0;       // of a call that succeeded
+  virtual std::string ErrorText(const End&) const { return std::string(); }  // part of the message
 
   bool OneIn(int64_t n) { return random_.Below(n) == 0; }
   int next() const { return static_cast<int>(made_.size()); }
   Made& made(int call) { return made_[static_cast<size_t>(call)]; }
   const Result<Output>* Find(int call) const { return log_->Find(call); }
 
-  // Keeps what the next call is made with and decides how it waits: most calls can be cancelled, some are already.
+  // Keeps the operands of the next call and decides how it waits: most calls can be cancelled, some are already.
   Made& Make(Made operands) {
     Made& made = made_.emplace_back(std::move(operands));
     Waiting& waiting = made.waiting();
@@ -79,7 +79,7 @@ class ModelRound {
   }
   bool cancelled() const { return cancelled_; }
 
-  // Makes the last call, which ends the calls `ends`: sync() -> Result, or async(completion).
+  // Makes the last call, by sync() -> Result or by async(completion). It must end the calls `ends`.
   template <class Sync, class Async>
   void Run(Ends ends, const Sync& sync, const Async& async) {
     const int number = next() - 1;
@@ -119,7 +119,7 @@ class ModelRound {
   std::deque<Made> made_;
 
  private:
-  // One of the last calls. If it has ended, nothing happens.
+  // Ends the wait of one of the last calls. If that has ended already, nothing happens.
   void Cancel() {
     if (made_.empty()) return;
     const int number = next() - 1 - static_cast<int>(random_.Below(std::min(next(), 10)));

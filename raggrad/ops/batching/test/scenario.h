@@ -1,5 +1,5 @@
-// Reads recorded scenarios: calls of several threads that TensorFlow's batching operators served, one JSON object per
-// line.
+// Reads recorded scenarios: calls that several threads made of TensorFlow's batching operators. One JSON object per
+// line:
 //
 //   {"name", "note", "tags": [...], "steps": [STEP], "results": {call: OUTCOME}}
 //   STEP = {"call": operator, "id_of_call": number, "inputs": {name: TENSOR or [TENSOR]}, "attrs": {...},
@@ -31,12 +31,12 @@ struct ScenarioOutcome {
 
 struct ScenarioStep {
   std::string call;
-  int number = 0;  // of the call, or of the one to await
+  int number = 0;  // of the call, or of the call to await
   std::map<std::string, std::vector<Tensor>> inputs;
   std::map<std::string, std::string> strings;        // attributes
   std::map<std::string, std::vector<int64_t>> ints;  // attributes: one number, or a list
   std::string expect;
-  std::vector<int> completes;  // by this call; also those that return with the awaited one
+  std::vector<int> completes;  // calls that this one completes, or that return together with the awaited one
   int64_t micros = 0;
 };
 
@@ -51,7 +51,7 @@ struct Scenario {
   bool Has(const std::string& tag) const;
 };
 
-// Throws std::runtime_error, with the place, for a file that cannot be read and for the first broken line.
+// Throws std::runtime_error, with the place, if the file cannot be read or a line is broken.
 std::vector<Scenario> ReadScenarios(const std::filesystem::path& file);
 
 }  // namespace raggrad::testing

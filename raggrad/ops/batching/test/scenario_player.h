@@ -11,7 +11,7 @@
 
 namespace raggrad::testing {
 
-// The calls of the steps. They refer to the steps' tensors.
+// The call of a step. It refers to the step's tensors.
 UnbatchGradCall UnbatchGradCallOf(const ScenarioStep& step);
 UnbatchCall UnbatchCallOf(const ScenarioStep& step);
 BatchCall BatchCallOf(const ScenarioStep& step);
@@ -21,7 +21,7 @@ using Outputs = std::vector<Tensor>;
 
 class ScenarioPlayer {
  public:
-  // Starts the step's call, or does what an Await or Sleep says.
+  // Starts the step's call, or carries out its Await or Sleep.
   void Play(const ScenarioStep& step);
 
   // The result of a call; null if it still waits.
@@ -30,7 +30,8 @@ class ScenarioPlayer {
   std::vector<int> TakeNew() { return log_.TakeNew(); }
   BatchingRuntime& runtime() noexcept { return runtime_; }
 
-  // "" if a result is as recorded; otherwise what is different. Ids that Batch drew stand for the calls that got them.
+  // "" if a result is as recorded, otherwise the difference. Ids of Batch are random, so they are compared by the calls
+  // that got them.
   std::string DifferenceTo(const ScenarioOutcome& expected, int call) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the tests of this family share: operands that own their memory, and a log of what became of asynchronous calls.
+// For the tests of this family: operands that own their memory, and a log of the results of asynchronous calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,14 +19,15 @@
 
 namespace raggrad::testing {
 
-// A [rows, columns] piece whose numbers say whose it is.
+// A [rows, columns] piece of the numbers `first`, `first` + 1, ..., by which it can be recognised.
 inline std::shared_ptr<const Tensor> FloatPiece(int64_t rows, int64_t columns, float first) {
   std::vector<float> values(static_cast<size_t>(rows * columns));
   std::iota(values.begin(), values.end(), first);
   return std::make_shared<const Tensor>(TensorOf(values, Shape{rows, columns}));
 }
 
-// The pieces one after the other: what a join must give. Without pieces it has type and inner shape of `otherwise`.
+// The expected join: the pieces one after the other. Without pieces, no rows of the type and inner shape of
+// `otherwise`.
 inline Tensor JoinedByHand(const TensorView& otherwise, const std::vector<TensorView>& pieces) {
   const TensorView& like = pieces.empty() ? otherwise : pieces[0];
   int64_t rows = 0;
@@ -46,7 +47,7 @@ inline Tensor JoinedByHand(const TensorView& otherwise, const std::vector<Tensor
   return like.dtype == DType::kString ? TensorOfStrings(shape, strings) : TensorOfBytes(like.dtype, shape, bytes);
 }
 
-// Difference(), for types without C++ type too as long as there are no elements.
+// Difference(), which also takes types without a C++ type if there are no elements.
 inline std::string DifferenceOrEmpty(const TensorView& got, const TensorView& want) {
   const bool both_empty = got.dtype == want.dtype && got.shape == want.shape && want.shape.NumElements() == 0;
   return both_empty ? "" : Difference(got, want);
@@ -87,13 +88,13 @@ class GradOperands {
   }
 
  private:
-  std::shared_ptr<const int64_t> id_;  // shared: the call points to it
+  std::shared_ptr<const int64_t> id_;  // shared with copies, because the call points to it
   std::shared_ptr<const Tensor> grad_;
   std::shared_ptr<const Tensor> index_;
   UnbatchGradCall call_;
 };
 
-// What became of asynchronous calls, by number. Each may complete once.
+// The results of asynchronous calls, by number. Each may complete once.
 template <class T>
 class CallLog {
  public:
@@ -123,7 +124,7 @@ class CallLog {
     return found == results_.end() ? nullptr : &found->second;
   }
 
-  // The calls that completed since the last time, in that order.
+  // The calls that have completed since the last TakeNew, in that order.
   std::vector<int> TakeNew() {
     const std::lock_guard lock(mutex_);
     return std::exchange(new_, {});

@@ -1,4 +1,4 @@
-// What the random tests of this family share: a seed that is printed and can be given, and how long to go on.
+// For random tests: a seed, printed and settable, and the number of steps.
 #pragma once
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ inline int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::stoll(text);
 }
 
-// RAGGRAD_TEST_SEED, or another one on every run. Printed, so that a failure can be repeated.
+// RAGGRAD_TEST_SEED, or a new seed on every run. Printed, so that a failure can be repeated.
 inline uint64_t TestSeed() {
   static const uint64_t seed = [] {
     const auto drawn = static_cast<int64_t>(std::random_device()());

@@ -1,4 +1,4 @@
-// UnbatchGrad with pieces in device memory: joined on the owner's stream, whoever comes last.
+// UnbatchGrad with pieces in device memory. They are joined on the owner's stream, whichever call comes last.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class UnbatchGradCudaTest : public GpuTest {
  protected:
-  // The piece of a call, with or without something that keeps it alive.
+  // The piece of a call, with or without a keep-alive.
   SharedView OnGpu(const Tensor& host, bool keep_alive) {
     auto piece = std::make_shared<OnDevice>(host.view());
     const TensorView view = piece->view();

@@ -1,4 +1,4 @@
-// The obvious serial code of UnbatchGrad: what must become of each call. The oracle of the tests.
+// The obvious serial code of UnbatchGrad: says how each call must end. The oracle of the tests.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,19 @@
 
 namespace raggrad::testing {
 
-// How a call ends.
+// The end of a call.
 struct ModelEnd {
   int call = 0;
   Code code = Code::kOk;
-  std::string text = {};         // what the message of an error contains
-  std::vector<int> joined = {};  // OK: the result is what these calls brought, in this order; none: it has no rows
+  std::string text = {};         // part of the error's message
+  std::vector<int> joined = {};  // OK: the result has the pieces of these calls, in this order; none: no rows
 };
 using ModelEnds = std::vector<ModelEnd>;
 
 class UnbatchGradModel {
  public:
-  // Which calls end by this call, itself included; if it is not among them it waits. `cancelled`: by a token, before.
+  // The calls that end by this call, itself included; if it is not among them, it waits. `cancelled`: its token is
+  // cancelled before.
   ModelEnds Call(int number, const UnbatchGradCall& call, bool cancelled = false) {
     deviation_.clear();
     deviates_later_ = false;
@@ -37,7 +38,7 @@ class UnbatchGradModel {
     return ends_;
   }
 
-  // A cancellation or a deadline: nothing if the call does not wait.
+  // Ends a wait by cancellation or deadline. Nothing happens if the call does not wait.
   ModelEnds EndWait(int number, Code why) {
     ends_.clear();
     for (const auto& [id, batch] : open_) {
@@ -58,8 +59,8 @@ class UnbatchGradModel {
     return ends_;
   }
 
-  // Why the last call did not end as in TensorFlow; "" if it did. After a later deviation only the calls that follow
-  // may end in another way, because TensorFlow keeps something of a failed call.
+  // Why the last call did not end as in TensorFlow; "" if it did. A later deviation concerns only the calls that
+  // follow, because TensorFlow keeps something of a failed call.
   const std::string& deviation() const noexcept { return deviation_; }
   bool deviates_later() const noexcept { return deviates_later_; }
 
@@ -72,7 +73,7 @@ class UnbatchGradModel {
     for (const auto& [id, batch] : open_) pieces += batch.arrived.size();
     return static_cast<int64_t>(pieces);
   }
-  int64_t bytes() const {  // not of strings
+  int64_t bytes() const {  // of pieces that are not strings
     int64_t bytes = 0;
     const auto add = [&](const Piece& piece) {
       bytes += *piece.view.shape.NumElements() * static_cast<int64_t>(DTypeSize(piece.view.dtype));
@@ -104,7 +105,7 @@ class UnbatchGradModel {
     return "Unsupported data type: " + std::to_string(static_cast<int>(piece.view.dtype));
   }
 
-  // "" if the pieces fit together and to a result of that type.
+  // "" if the pieces fit together and have the type of the result.
   static std::string Misfit(const std::vector<Piece>& pieces, DType dtype) {
     const TensorView& first = pieces[0].view;
     int64_t rows = 0;
@@ -235,7 +236,7 @@ class UnbatchGradModel {
     return {.call = kWaits};
   }
 
-  // The piece goes to the batch that waits for it, or is kept for whoever asks.
+  // Gives the piece to the batch that waits for it, or stores it as unclaimed.
   ModelEnd Bring(int number, int64_t id, const Piece& piece, Batch* waiting) {
     if (waiting == nullptr) {
       unclaimed_.emplace(id, piece);

@@ -1,5 +1,4 @@
-// Random interleavings of UnbatchGrad calls, good and bad, cancellations, deadlines and closes, against the serial
-// model: after every step the same calls have ended, with the same results.
+// Random UnbatchGrad calls, good and bad, cancellations, deadlines and closes against the serial model (model_round.h).
 #include "raggrad/ops/batching/test/unbatch_grad_model.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +27,7 @@ class Round final : public ModelRound<UnbatchGradModel, Made, Tensor> {
     ModelRound::Play();
     for (const Made& made : made_) {
       if (made.keep_alive != nullptr) {
-        EXPECT_EQ(made.keep_alive.use_count(), 2) << "a piece is still held by more than its operands";
+        EXPECT_EQ(made.keep_alive.use_count(), 2) << "the runtime still holds a piece";
       }
     }
   }

@@ -1,4 +1,4 @@
-// The obvious serial code of Unbatch: what must become of each call. The oracle of the tests.
+// The obvious serial code of Unbatch: says how each call must end. The oracle of the tests.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace raggrad::testing {
 
-// Operands of a call: a batch of one column, whose rows belong to the keys in turn.
+// Operands of a call: a batch of one column, whose rows belong to the keys one after the other.
 struct UnbatchOperands {
   int64_t id;
   Tensor batch;
@@ -20,7 +20,7 @@ struct UnbatchOperands {
   std::vector<int64_t> keys;
   std::vector<int64_t> rows;  // of each key
   Waiting waits = {};
-  int64_t timeout_micros = 2'000'000'000;  // half an hour: not in a test
+  int64_t timeout_micros = 2'000'000'000;  // half an hour: never comes in a test
 
   Waiting& waiting() { return waits; }
   UnbatchCall call() const {
@@ -28,7 +28,7 @@ struct UnbatchOperands {
   }
 };
 
-// How a call ends: an error, or rows [begin, end) of the batch of call `from`.
+// The end of a call: an error, or rows [begin, end) of the batch of call `from`.
 struct UnbatchEnd {
   int call;
   Code code = Code::kOk;

@@ -1,5 +1,4 @@
-// Random interleavings of Unbatch calls, good and bad, cancellations, deadlines and closes, against the serial model:
-// after every step the same calls have ended, with the same results.
+// Random Unbatch calls, good and bad, cancellations, deadlines and closes against the serial model (model_round.h).
 #include "raggrad/ops/batching/test/unbatch_model.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ class Round final : public ModelRound<UnbatchModel, UnbatchOperands, Tensor> {
 
   UnbatchOperands RandomOperands() {
     UnbatchOperands operands{random_.Below(kKeys), {}, {}, {}, {}};
-    if (OneIn(2)) {  // an owner, which is mostly among its own
+    if (OneIn(2)) {  // an owner, mostly one that lists itself
       if (!OneIn(8)) operands.keys.push_back(operands.id);
       for (int64_t more = random_.Below(4); more > 0; --more) {
         const int64_t key = random_.Below(kKeys);
@@ -35,7 +34,7 @@ class Round final : public ModelRound<UnbatchModel, UnbatchOperands, Tensor> {
       total += operands.rows.back();
     }
     total += random_.Below(3) + static_cast<int64_t>(operands.keys.size());  // padding
-    if (OneIn(20) && total > 0) total = random_.Below(total);                // maybe too few
+    if (OneIn(20) && total > 0) total = random_.Below(total);                // maybe too few rows
     if (operands.keys.empty()) total = 0;
     operands.index = TensorOf(index, Shape{static_cast<int64_t>(operands.keys.size()), 3});
     std::vector<int32_t> values(static_cast<size_t>(total));

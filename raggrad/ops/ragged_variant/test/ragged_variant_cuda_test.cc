@@ -1,4 +1,4 @@
-// The ragged operators with values on a GPU: the CPU's bits, shapes and errors.
+// The ragged operators with values on a GPU. Bits, shapes and errors must be the CPU's.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -171,7 +171,8 @@ TEST_F(RaggedGradientCudaTest, ErrorsAreThoseOfTheCpu) {
   expect({0, 2, 5, 6}, Array<int32_t>({}));
 }
 
-TEST_F(RaggedGradientCudaTest, FaultsFarBehind) {  // of elements that several threads look at
+// Faults of elements that several threads check.
+TEST_F(RaggedGradientCudaTest, FaultsAmongManyElements) {
   constexpr int64_t kElements = 9'000;
   const std::vector<float> numbers(2 * kElements, 1.0F);
   const TensorView host_numbers = TensorView::Vector<float>(numbers);
@@ -207,7 +208,7 @@ TEST_F(RaggedGradientCudaTest, FaultsFarBehind) {  // of elements that several t
   expect({}, 7'777, splits);
   expect({8'999}, -1, splits);
   expect({8'000, 5'000, 8'999}, 10, splits);
-  std::vector<int64_t> longer = splits;  // by what is missing: too many values, and only then a fault
+  std::vector<int64_t> longer = splits;  // gives element 10, which is missing, 5 values too many
   for (size_t i = 11; i < longer.size(); ++i) longer[i] += 5;
   expect({}, 10, longer);
   expect({8'000}, 10, longer);
@@ -219,7 +220,8 @@ TEST_F(RaggedGradientCudaTest, FaultsFarBehind) {  // of elements that several t
   expect({}, 10, longer);
 }
 
-TEST_F(RaggedGradientCudaTest, AlwaysTheSame) {  // the pinned buffers are used again and again, by two threads
+// Two threads use the pinned buffers again and again.
+TEST_F(RaggedGradientCudaTest, AlwaysTheSame) {
   const GradientOperands operands(DType::kInt32, 5'000, 5, {3});
   const Tensor splits = SplitsTensor(DType::kInt64, operands.splits);
   testing::ExpectAlwaysTheSame([&](const Context& ctx) {
@@ -309,7 +311,7 @@ TEST_F(RaggedVariantCudaTest, ErrorsAreThoseOfTheCpu) {
   }
 }
 
-TEST_F(RaggedVariantCudaTest, StringsAreForTheHost) {
+TEST_F(RaggedVariantCudaTest, RefusesStrings) {
   const TensorView strings{nullptr, DType::kString, Shape{0}, Device::kCuda};
   EXPECT_EQ(RaggedTensorToVariant({}, strings, true).status().code(), Code::kUnimplemented);
 }

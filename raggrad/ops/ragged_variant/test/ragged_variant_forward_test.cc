@@ -102,7 +102,7 @@ TEST(RaggedTensorToVariant, ElementsLieInTwoAllocations) {
     next += *element->values.shape.NumElements() * 4;
   }
   EXPECT_EQ(next, got->values().As<char>() + got->values().bytes());
-  const VariantArray moved = *std::move(got);  // views survive
+  const VariantArray moved = *std::move(got);  // its views stay valid
   EXPECT_EQ(moved.elements()[0]->values.data, moved.view().elements[0]->values.data);
 }
 
@@ -139,7 +139,7 @@ TEST(RaggedTensorToVariant, ErrorsOfSplits) {
   expect(o, "ragged splits must have at least one splits, but is empty [rt_nested_splits[0]: expected at least 1");
   o.outer = {{0, 2, 3}, Shape{1, 3}};
   expect(o, "ragged splits must be rank 1 but is rank 2 [rt_nested_splits[0]: expected rank 1, got shape [1,3]]");
-  // From the innermost outwards, whatever is wrong further out.
+  // The innermost fault is reported, whatever is wrong further out.
   o.inner = {{0, 1, 1, 3}};
   expect(o, "must be the number of ragged values(4) but is 3 [rt_nested_splits[1][3]: expected 4, got 3]");
   o.inner = {{0, 1, 1, 3}, Shape{}};

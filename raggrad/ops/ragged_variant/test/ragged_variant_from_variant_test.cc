@@ -149,7 +149,7 @@ TEST(RaggedTensorFromVariant, StoredSplitsAreNotChecked) {
   ExpectReference(wide.view(), 1, 2, DType::kFloat32, DType::kInt64, {});
 }
 
-TEST(RaggedTensorFromVariant, SplitsWithoutAFirst) {  // rows 12 and 13
+TEST(RaggedTensorFromVariant, EmptySplits) {
   const Array<int64_t> empty{std::vector<int64_t>{}};
   EXPECT_THAT(Stored<int64_t>({empty}).Run(),
               StatusIs(Code::kInvalidArgument,
@@ -163,7 +163,7 @@ TEST(RaggedTensorFromVariant, SplitsWithoutAFirst) {  // rows 12 and 13
   EXPECT_THAT(RaggedTensorFromVariant({Shape{}, scalar.elements}, 1, 1, DType::kFloat32, DType::kInt64), IsOk());
 }
 
-TEST(RaggedTensorFromVariant, MoreRowsThan32Bits) {  // rows 14 and 15
+TEST(RaggedTensorFromVariant, MoreRowsThan32Bits) {
   const float* const nowhere = nullptr;
   const auto run = [&](std::vector<int64_t> rows, DType splits) {
     std::vector<std::optional<RaggedView>> elements;
@@ -204,7 +204,7 @@ TEST(RaggedTensorFromVariant, Attributes) {
               StatusIs(Code::kInvalidArgument, HasSubstr("splits_dtype has dtype uint32")));
 }
 
-// Each fault is put before those that must not be reported any more.
+// Adds faults one by one, from the last check to the first: the newest must be reported.
 TEST(RaggedTensorFromVariant, OrderOfChecks) {
   Stored<int64_t> stored({{{0, 1}}, {{0, 1}}, {{0, 1}}});
   const auto expect = [&](const char* text) {
@@ -296,7 +296,7 @@ TEST(RaggedTensorFromVariant, OtherDevicesAndHostileOperands) {
                                           HasSubstr(in_splits ? "not aligned [encoded_ragged[0].nested_splits[0]: "
                                                               : "not aligned [encoded_ragged[0].values: ")));
   }
-  // Scalars are shown in the message, if they can be.
+  // The message shows the scalar, if it can be read.
   const String text{"a\0b", 3}, broken{nullptr, 3};
   for (const String* string : {&text, &broken}) {
     const std::optional<RaggedView> element = RaggedView{{}, TensorView::Scalar(*string)};
@@ -333,7 +333,7 @@ TEST(RaggedTensorFromVariant, ExtraMemoryIsSixteenBytesPerElement) {
   });
 }
 
-// The way back, and the gradient of the way there.
+// FromVariant undoes ToVariant, and so does the gradient of ToVariant for the values.
 TEST(RaggedVariant, RoundTrip) {
   Generator random(13);
   for (const DType dtype : {DType::kFloat32, DType::kString, DType::kQUInt16}) {

@@ -1,4 +1,4 @@
-// Holds the family's operators against reference.h: see fuzz/README.md.
+// Compares the family's operators with reference.h: see fuzz/README.md.
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/ragged_variant/test/reference.h"
 #include "raggrad/testing/fuzz_driver.h"
@@ -11,7 +11,7 @@ using fuzz::Expected;
 using fuzz::FuzzInput;
 using fuzz::Operand;
 
-constexpr double kLargestReference = 1 << 16;  // zeros that the reference is asked to make
+constexpr double kLargestReference = 1 << 16;  // most zeros that the reference has to make
 
 struct Call {
   DType dtype;
@@ -23,7 +23,7 @@ struct Call {
   VariantArrayView encoded() const { return {shape, element_views}; }
 };
 
-// Splits of rows of the given lengths, rarely with a number, or how many they are, changed.
+// Splits of rows of the given lengths. Rarely a number, or how many there are, is changed.
 Operand MakeSplits(FuzzInput& in, const std::vector<int64_t>& rows, DType dtype) {
   std::vector<int64_t> splits = testing::Generator::RowSplits<int64_t>(rows);
   if (in.OneIn(32)) splits.resize(static_cast<size_t>(in.Below(4)));
@@ -133,8 +133,8 @@ bool IsHuge(const Shape& shape) {
   return std::ranges::any_of(shape.dims(), [](int64_t dim) { return dim > 1 << 20; });
 }
 
-// A call that may ask for more memory than the reference has, or for splits that do not fit their type: it must come
-// back, with a result or an error.
+// Checks only that a call returns, with a result or an error: it may ask for more memory than the reference can have,
+// or for splits that do not fit their type.
 template <class Run>
 void CheckComesBack(const Run& run) {
   testing::ExactAllocator memory(size_t{16} << 20);
@@ -143,8 +143,7 @@ void CheckComesBack(const Run& run) {
   (void)run(ctx);
 }
 
-// Operands on another device, whatever else is wrong with them: faults of the shapes come before the device, those of
-// the data after it.
+// Operands on another device: UNIMPLEMENTED, or INVALID_ARGUMENT for a fault that is checked before the device.
 template <class Run>
 void CheckOtherDevice(const Run& run) {
   const Code code = run({}).status().code();
@@ -170,7 +169,7 @@ void FuzzGradient(FuzzInput& in) {
   fuzz::Check(ExpectedOf(call), in, run);
 }
 
-// A ragged tensor: operands, and the views that an operator is given.
+// A ragged tensor: operands, and the views of them that an operator gets.
 struct RaggedOperand {
   std::vector<Operand> splits;
   std::vector<TensorView> split_views;
@@ -325,7 +324,7 @@ void FuzzFromVariant(FuzzInput& in) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace raggrad::ragged_variant;
-  // The gradient was first, and its corpus has all the other bytes at the beginning.
+  // All other first bytes mean the gradient, because its corpus is older than the other two operators.
   constexpr uint8_t kToVariant = 0xE0, kFromVariant = 0xF0;
   const bool forward = size > 0 && data[0] >= kToVariant;
   raggrad::fuzz::FuzzInput in(data + forward, size - forward);

@@ -60,8 +60,8 @@ struct ReferenceVariant {
   std::vector<ReferenceRagged> elements;
 };
 
-// What follows gives the result, or nothing where the operator answers INVALID_ARGUMENT. All operands must be readable,
-// and dtypes such as the operators have.
+// Each of the following gives the operator's result, or nothing if the operator must return INVALID_ARGUMENT. All
+// operands must be readable, and of dtypes that the operator has.
 
 inline std::optional<ReferenceVariant> ReferenceToVariant(std::span<const TensorView> nested_splits,
                                                           const TensorView& values, bool batched) {
@@ -169,8 +169,8 @@ inline std::optional<ReferenceRagged> ReferenceFromVariant(const VariantArrayVie
   return result;
 }
 
-// dense_values_shape must be int32, row_splits int32 or int64; zeros for missing elements are really made, so callers
-// keep row_splits small.
+// dense_values_shape must be int32, row_splits int32 or int64. Callers keep row_splits small, because zeros for missing
+// elements are really made.
 inline std::optional<ReferenceOutput> ReferenceToVariantGradient(const VariantArrayView& encoded,
                                                                  const TensorView& row_splits,
                                                                  const TensorView& dense_values_shape, DType dtype) {
