@@ -1,5 +1,5 @@
 // Shared by the benchmark programs. A benchmark with the name of a workload of `python -m raggrad bench` has its sizes
-// (python/raggrad/bench/workloads.py), and `make bench` times it beside the other frameworks. The rest is for work on
+// (python/raggrad/bench/workloads/), and `make bench` times it beside the other frameworks. The rest is for work on
 // kernels.
 #pragma once
 

@@ -217,7 +217,7 @@ TEST(JoinStringsTest, NeedNoScratchIfTheyAreFew) {
 }
 
 TEST(JoinStringsTest, ReportsTheFirstStringWithoutCharacters) {
-  for (const size_t others : {0, 1000, 50'000}) {
+  for (const size_t others : {size_t{0}, size_t{1000}, size_t{50'000}}) {
     std::vector<String> strings(others + 3, String{"abc", 3});
     strings[others + 1] = strings[others + 2] = {nullptr, 3};
     const Piece pieces[] = {{nullptr, 0}, {strings.data(), 2}};
