@@ -1,5 +1,6 @@
 // Converts half and bfloat16 to float and back, to nearest even. Narrowing keeps a NaN's sign and drops its payload;
-// TensorFlow keeps the payload of halves, and NaNs are not compared. The bits are the same on every instruction set and, on x86, in every floating-point environment.
+// TensorFlow keeps the payload of halves, and NaNs are not compared. The bits are the same on every instruction set
+// and, on x86, in every floating-point environment.
 //
 // Convert<I> is for code that is compiled once per instruction-set level I (the template argument keeps the levels'
 // copies apart, see cmake/raggrad_targets.cmake); BaselineConvert for all other code. Only compiler builtins are used:

@@ -155,7 +155,7 @@ __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t be
   const bool inside = column < job.width;
   const int64_t n = end - begin;
   const int first = FirstGroup(n);
-  const int64_t groups = (n - first) / kRowsTogether;  // behind the first
+  const int64_t groups = (n - first) / kRowsTogether;  // after the first
   Sums<T, V> total;
   if (team == 0 && inside) total = SumGroup<kRowsTogether + 1, V>(job, begin, first, column);
   int set = 0;
