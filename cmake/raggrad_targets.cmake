@@ -30,11 +30,10 @@ if(RAGGRAD_BUILD_FUZZERS)
 endif()
 if(RAGGRAD_BUILD_BENCHMARKS)
   find_package(benchmark)
-  if(benchmark_FOUND)
-  elseif(RAGGRAD_WITH_CUDA)
-    message(STATUS "No Google Benchmark: of the benchmarks only gpu_bench is built")
-  else()
+  if(NOT benchmark_FOUND AND NOT RAGGRAD_WITH_CUDA)
     message(FATAL_ERROR "RAGGRAD_BUILD_BENCHMARKS needs Google Benchmark (libbenchmark-dev)")
+  elseif(NOT benchmark_FOUND)
+    message(STATUS "No Google Benchmark: of the benchmarks only gpu_bench is built")
   endif()
 endif()
 
@@ -123,7 +122,7 @@ endfunction()
 set(RAGGRAD_THREAD_TESTS "allocator|batch|cancellation|deadline_timer|float_environment_ops|fork|indexed_slices|memory_budget")
 string(APPEND RAGGRAD_THREAD_TESTS "|executor|radix_sort|relay|segment_plan")
 
-# Headers that most tests include, compiled once: saves 2 of 12 minutes on two processors.
+# Headers that most tests include, compiled once: batching_values_test takes 15 s instead of 17 (g++ 12).
 set(RAGGRAD_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <cmath> <functional> <map> <memory>
                          <optional> <random> <span> <string> <thread> <vector>)
 

@@ -72,6 +72,21 @@ def test_picture(example: report.Run, tmp_path: Path) -> None:
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_headline(example: report.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from raggrad.bench import headline
+
+    monkeypatch.setattr(headline, "_WORKLOADS", {"w": "A workload", "other": "Not in this run"})
+    example.peers, example.outcomes[0].timings["torch"] = ["torch"], example.outcomes[0].timings["b"]
+    page, picture = tmp_path / "page.md", tmp_path / "speed.svg"
+    page.write_text("before\n<!-- headline: begin -->\nold\n<!-- headline: end -->\nafter\n")
+    headline.write(example, page, picture)
+    text = page.read_text()
+    assert "old" not in text and "| A workload | 10 ms | - | 35 ms (3.5x) | - |" in text
+    assert text.startswith("before\n") and text.endswith("\nafter\n")
+    assert b"<svg" in picture.read_bytes()
+
+
 def test_the_machine_is_described_without_its_kernels_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report.platform, "system", lambda: "Linux")
     monkeypatch.setattr(report.platform, "release", lambda: "6.1.0-13-somewhere")

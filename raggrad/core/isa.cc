@@ -1,5 +1,6 @@
 #include "raggrad/core/isa.h"
 
+#include <array>
 #include <cstdlib>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -11,9 +12,13 @@
 namespace raggrad {
 namespace {
 
-#if defined(__x86_64__)
-constexpr Isa kBuilt[] = {Isa::kX86V1, Isa::kX86V3, Isa::kX86V4};
+template <Isa... kLevels>
+constexpr std::array<Isa, sizeof...(kLevels)> ToArray(std::integer_sequence<Isa, kLevels...>) noexcept {
+  return {kLevels...};
+}
+constexpr auto kBuilt = ToArray(IsaLevels{});
 
+#if defined(__x86_64__)
 // clang 14's __builtin_cpu_supports does not know F16C.
 bool HasF16c() noexcept {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -37,8 +42,6 @@ bool Supported(Isa isa) noexcept {
   return false;
 }
 #elif defined(__aarch64__)
-constexpr Isa kBuilt[] = {Isa::kArmV8};
-
 bool Supported(Isa isa) noexcept { return isa == Isa::kArmV8; }
 #else
 #error "raggrad is built for x86-64 and aarch64"

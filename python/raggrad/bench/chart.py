@@ -11,7 +11,7 @@ from .report import Row, Run, rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73", "fbgemm": "#cc79a7", "plain": "#888888"}
+COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73", "fbgemm": "#cc79a7", "plain": "#888888"}
 _NAMES = {"plain": "itself without plan and fusion"}
 _TARGET, _BEHIND = "#222222", "#b00000"
 
@@ -44,7 +44,7 @@ def draw(run: Run, path: Path) -> None:
     conditions = f"{run.machine}; {run.threads} threads for everybody, medians of {run.rounds} rounds"
     figure.suptitle(f"{title}\n{conditions}", x=0.01, ha="left", fontsize=11)
     shown = dict.fromkeys(peer for group in groups for _, peer, _ in group)
-    handles = [Patch(color=_COLORS[peer], label=f"than {_NAMES.get(peer, peer)}") for peer in shown]
+    handles = [Patch(color=COLORS[peer], label=f"than {_NAMES.get(peer, peer)}") for peer in shown]
     handles.append(Line2D([], [], color=_TARGET, linewidth=2, label="target"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
     figure.savefig(path, dpi=120)
@@ -70,7 +70,7 @@ def _draw_panel(axes: Axes, groups: list[list[Bar]], limits: tuple[float, float]
         middles.append(place + len(group) / 2)
         for row, peer, ratio in group:
             middle = place + 0.5
-            axes.barh(middle, ratio - 1, left=1, height=0.85, color=_COLORS[peer])
+            axes.barh(middle, ratio - 1, left=1, height=0.85, color=COLORS[peer])
             target = row.target(peer)
             if target:
                 axes.plot([target.factor] * 2, [place, place + 1], color=_TARGET, linewidth=2)

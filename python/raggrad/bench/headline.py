@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from .chart import COLORS
 from .report import Row, Run, replace_block, rows, time_text
 
 _WORKLOADS = {
@@ -15,7 +16,6 @@ _WORKLOADS = {
     "unbatch-A-2-threads": "Gradient of a batch that two threads share",
 }
 _PEERS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
-_COLORS = {"tensorflow": "#d55e00", "torch": "#0072b2", "jax": "#009e73"}
 
 
 def write(run: Run, page: Path, picture: Path) -> None:
@@ -59,7 +59,7 @@ def _draw(lines: list[tuple[str, Row]], path: Path) -> None:
             if ratio is None:
                 continue
             first = peer not in {bars.get_label() for bars in axes.containers}
-            axes.barh(place + offset, ratio, height=0.23, color=_COLORS[peer], label=peer if first else None)
+            axes.barh(place + offset, ratio, height=0.23, color=COLORS[peer], label=peer if first else None)
             axes.annotate(f"{ratio:.1f}x", (ratio, place + offset), (3, 0), textcoords="offset points", va="center",
                           fontsize=8)  # fmt: skip
     axes.axvline(1, color="#222222", linewidth=1)

@@ -304,7 +304,7 @@ TEST(JoinTest, DoesNotLookAtTheExecutorForASmallCopy) {
   EXPECT_GT(TimesAsked(few_strings), 0);
 }
 
-// What a phase left out must not be read by the next one; sanitizers would tell.
+// A stopped phase leaves values out, and the next phase must not read them; sanitizers would report it.
 template <class T>
 void ExpectWholeOrCancelled(const Pieces<T>& pieces, bool parallel) {
   const Tensor expected = pieces.expected();
