@@ -24,7 +24,7 @@ def warn_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def forwards(table: Any) -> list[tuple[Any, str]]:
     """Calls that lose gradients, and how their warning begins."""
     return [
-        (lambda: ops.segment_sum(table, [0] * len(table)), "segment_sum: data"),
+        (lambda: ops.segment_sum(table, [0] * table.shape[0]), "segment_sum: data"),
         (lambda: ops.segment_sum_grad(table, [0, 1]), "segment_sum_grad: grad"),
         (lambda: ops.sparse_segment_sum(table, [0, 1], [0, 0]), "sparse_segment_sum: data"),
         (lambda: ops.embedding_lookup_sparse(table, IDS), "embedding_lookup_sparse: params"),
