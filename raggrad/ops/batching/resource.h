@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "raggrad/core/error_text.h"
-#include "raggrad/ops/batching/aged_pieces.h"
 #include "raggrad/ops/batching/batching.h"
-#include "raggrad/ops/batching/deadline_timer.h"
-#include "raggrad/ops/batching/turn.h"
+#include "raggrad/ops/batching/pieces/aged_pieces.h"
+#include "raggrad/ops/batching/waiting/deadline_timer.h"
+#include "raggrad/ops/batching/waiting/turn.h"
 
 namespace raggrad::batching {
 

@@ -10,10 +10,10 @@
 #include <variant>
 
 #include "raggrad/core/fork.h"
-#include "raggrad/ops/batching/batch.h"
+#include "raggrad/ops/batching/batch/batch.h"
 #include "raggrad/ops/batching/batching.h"
-#include "raggrad/ops/batching/unbatch.h"
-#include "raggrad/ops/batching/unbatch_grad.h"
+#include "raggrad/ops/batching/unbatch/unbatch.h"
+#include "raggrad/ops/batching/unbatch_grad/unbatch_grad.h"
 
 namespace raggrad {
 

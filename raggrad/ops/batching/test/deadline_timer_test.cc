@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/deadline_timer.h"
+#include "raggrad/ops/batching/waiting/deadline_timer.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

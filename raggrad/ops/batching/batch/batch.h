@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "raggrad/ops/batching/batch_request.h"
-#include "raggrad/ops/batching/blocked_call.h"
+#include "raggrad/ops/batching/batch/batch_request.h"
 #include "raggrad/ops/batching/resource.h"
+#include "raggrad/ops/batching/waiting/blocked_call.h"
 
 namespace raggrad::batching {
 

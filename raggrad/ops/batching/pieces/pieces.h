@@ -7,7 +7,7 @@
 
 #include "raggrad/core/context.h"
 #include "raggrad/ops/batching/batching.h"
-#include "raggrad/ops/batching/piece_list.h"
+#include "raggrad/ops/batching/pieces/piece_list.h"
 
 namespace raggrad::batching {
 

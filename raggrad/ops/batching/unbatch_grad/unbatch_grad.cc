@@ -1,9 +1,9 @@
-#include "raggrad/ops/batching/unbatch_grad.h"
+#include "raggrad/ops/batching/unbatch_grad/unbatch_grad.h"
 
 #include <exception>
 #include <utility>
 
-#include "raggrad/ops/batching/pieces.h"
+#include "raggrad/ops/batching/pieces/pieces.h"
 
 namespace raggrad::batching {
 namespace {

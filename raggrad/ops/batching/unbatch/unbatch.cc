@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/unbatch.h"
+#include "raggrad/ops/batching/unbatch/unbatch.h"
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +7,7 @@
 
 #include "raggrad/core/operands.h"
 #include "raggrad/ops/batching/checks.h"
-#include "raggrad/ops/batching/pieces.h"
+#include "raggrad/ops/batching/pieces/pieces.h"
 
 namespace raggrad::batching {
 namespace {

@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/pieces.h"
+#include "raggrad/ops/batching/pieces/pieces.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "raggrad/cpu/join.h"
 #include "raggrad/cpu/strings.h"
-#include "raggrad/ops/batching/device_pieces.h"
+#include "raggrad/ops/batching/pieces/device_pieces.h"
 
 namespace raggrad::batching {
 namespace {

@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "raggrad/ops/batching/blocked_call.h"
 #include "raggrad/ops/batching/checks.h"
 #include "raggrad/ops/batching/resource.h"
-#include "raggrad/ops/batching/unbatch_grad_request.h"
+#include "raggrad/ops/batching/unbatch_grad/unbatch_grad_request.h"
+#include "raggrad/ops/batching/waiting/blocked_call.h"
 
 namespace raggrad::batching {
 

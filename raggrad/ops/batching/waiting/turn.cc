@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/turn.h"
+#include "raggrad/ops/batching/waiting/turn.h"
 
 namespace raggrad::batching {
 namespace {

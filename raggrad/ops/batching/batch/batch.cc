@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/batch.h"
+#include "raggrad/ops/batching/batch/batch.h"
 
 #include <algorithm>
 #include <exception>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "raggrad/ops/batching/checks.h"
-#include "raggrad/ops/batching/pieces.h"
+#include "raggrad/ops/batching/pieces/pieces.h"
 
 namespace raggrad::batching {
 namespace {

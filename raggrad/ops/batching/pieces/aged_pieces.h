@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "raggrad/ops/batching/deadline_timer.h"
+#include "raggrad/ops/batching/waiting/deadline_timer.h"
 
 namespace raggrad::batching {
 

@@ -1,4 +1,4 @@
-#include "raggrad/ops/batching/device_pieces.h"
+#include "raggrad/ops/batching/pieces/device_pieces.h"
 
 #include <memory>
 #include <new>
@@ -8,7 +8,7 @@
 #include "raggrad/cuda/batched_copy.h"
 #include "raggrad/cuda/events.h"
 #include "raggrad/cuda/loader.h"
-#include "raggrad/ops/batching/piece_list.h"
+#include "raggrad/ops/batching/pieces/piece_list.h"
 
 namespace raggrad::batching {
 namespace {

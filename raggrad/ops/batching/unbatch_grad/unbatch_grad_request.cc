@@ -1,12 +1,12 @@
-#include "raggrad/ops/batching/unbatch_grad_request.h"
+#include "raggrad/ops/batching/unbatch_grad/unbatch_grad_request.h"
 
 #include <algorithm>
 #include <new>
 
 #include "raggrad/core/operands.h"
 #include "raggrad/ops/batching/checks.h"
-#include "raggrad/ops/batching/device_pieces.h"
-#include "raggrad/ops/batching/pieces.h"
+#include "raggrad/ops/batching/pieces/device_pieces.h"
+#include "raggrad/ops/batching/pieces/pieces.h"
 
 namespace raggrad::batching {
 namespace {
