@@ -51,8 +51,8 @@ Device DeviceOf(const VariantArrayView& encoded, const TensorView& row_splits) n
 }
 
 // Checks in TensorFlow's order: the first fault decides about the error.
-Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_splits,
-                      const TensorView& dense_values_shape, DType values_dtype) noexcept {
+Result<GradProblem> Check(const VariantArrayView& encoded, const TensorView& row_splits,
+                          const TensorView& dense_values_shape, DType values_dtype) noexcept {
   if (Status s = CheckDType(kOp, "row_splits", row_splits.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(kOp, "dense_values_shape", dense_values_shape.dtype, TypeList<int32_t>{}); !s.ok()) {
     return s;
@@ -71,7 +71,7 @@ Result<Problem> Check(const VariantArrayView& encoded, const TensorView& row_spl
   if (row_splits.rank() != 0) {  // TensorFlow passes a scalar, of any value, for a tensor without splits
     if (Status s = CheckSplitsShape(kOp, "row_splits", row_splits); !s.ok()) return s;
   }
-  return Problem{
+  return GradProblem{
       kOp, encoded.elements, row_splits, *std::move(dense_shape), values_dtype, DeviceOf(encoded, row_splits)};
 }
 
@@ -85,7 +85,7 @@ void AppendText(std::string& text, const Place& place) {
   text.push_back(']');
 }
 
-Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView& values) noexcept {
+Result<int64_t> CountPresent(const GradProblem& problem, int64_t i, const TensorView& values) noexcept {
   if (values.device != problem.device) {
     return InvalidArgument(problem.op, "operands are on different devices [encoded_ragged_grad[", i,
                            "]: expected that of the other operands (DLPack device type ",
@@ -101,7 +101,7 @@ Result<int64_t> CountPresent(const Problem& problem, int64_t i, const TensorView
 }
 
 // The shape of a missing element: [rows] + dense_values_shape[1:].
-Result<Shape> ZerosShape(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
+Result<Shape> ZerosShape(const GradProblem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
   const bool scalar_splits = problem.row_splits.rank() == 0;
   if (scalar_splits && problem.n() == 1) return problem.dense_shape;
   if (scalar_splits) {
@@ -124,7 +124,7 @@ Result<Shape> ZerosShape(const Problem& problem, int64_t i, std::optional<int64_
   return shape;
 }
 
-Result<int64_t> CountMissing(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
+Result<int64_t> CountMissing(const GradProblem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
   const Result<Shape> zeros = ZerosShape(problem, i, rows);
   if (!zeros.ok()) return zeros.status();
   if (const std::optional<int64_t> count = zeros->NumElements()) return *count;
@@ -170,12 +170,13 @@ Status CheckSplitsShape(std::string_view op, std::string_view argument, const Te
   return {};
 }
 
-Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
+Result<int64_t> CountValues(const GradProblem& problem, int64_t i, std::optional<int64_t> rows) noexcept {
   const std::optional<RaggedView>& element = problem.elements[static_cast<size_t>(i)];
   return element ? CountPresent(problem, i, element->values) : CountMissing(problem, i, rows);
 }
 
-Result<Shape> OutputShape(const Problem& problem, std::optional<int64_t> total, std::optional<int64_t> rows) noexcept {
+Result<Shape> OutputShape(const GradProblem& problem, std::optional<int64_t> total,
+                          std::optional<int64_t> rows) noexcept {
   if (problem.n() == 1) {
     const std::optional<RaggedView>& element = problem.elements.front();
     return element ? Result<Shape>(element->values.shape) : ZerosShape(problem, 0, rows);
@@ -195,7 +196,7 @@ Result<Tensor> RaggedTensorToVariantGradient(const VariantArrayView& encoded_rag
                                              const TensorView& dense_values_shape, DType values_dtype,
                                              const Context& ctx) noexcept {
   using namespace ragged_variant;
-  const Result<Problem> problem = Check(encoded_ragged_grad, row_splits, dense_values_shape, values_dtype);
+  const Result<GradProblem> problem = Check(encoded_ragged_grad, row_splits, dense_values_shape, values_dtype);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckDevice(kOp, problem->device, values_dtype); !s.ok()) return s;
   return WithOp(kOp, [&] { return ragged_variant::on_cpu::ToVariantGradient(*problem, ctx); });

@@ -32,7 +32,7 @@ template <class I>
 class Counts {
  public:
   // While the numbers in row_splits are unchecked, counts of missing elements may be wrong, but never negative.
-  Counts(const Problem& problem, const TensorView& row_splits) noexcept
+  Counts(const GradProblem& problem, const TensorView& row_splits) noexcept
       : problem_(problem),
         splits_(row_splits.As<I>(), row_splits.rank() == 0 ? 0 : static_cast<size_t>(row_splits.dim(0))) {
     const int64_t inner = Shape::Product(problem.dense_shape.tail()).value_or(0);
@@ -81,14 +81,14 @@ class Counts {
     return static_cast<uint64_t>(count) < rows_limit_ ? count * inner_ : -1;
   }
 
-  const Problem& problem_;
+  const GradProblem& problem_;
   const std::span<const I> splits_;
   int64_t inner_ = 0;  // values in one row of a missing element
   uint64_t rows_limit_ = 0;
 };
 
 template <class I>
-Result<Layout> LayOut(const Problem& problem, const Counts<I>& counts, const Context& host) noexcept {
+Result<Layout> LayOut(const GradProblem& problem, const Counts<I>& counts, const Context& host) noexcept {
   Result<Scratch<Piece>> pieces = Scratch<Piece>::Make(host, problem.n());
   if (!pieces.ok()) return pieces.status();
 
@@ -113,7 +113,7 @@ Result<Layout> LayOut(const Problem& problem, const Counts<I>& counts, const Con
 // Joins several elements in device memory into a result of shape dense_values_shape. Fails if any element is faulty;
 // LayOut then finds out which.
 template <class I>
-Result<Tensor> JoinOnDevice(const Problem& problem, const Counts<I>& counts, const Context& ctx) noexcept {
+Result<Tensor> JoinOnDevice(const GradProblem& problem, const Counts<I>& counts, const Context& ctx) noexcept {
   const auto write = [&](int64_t begin, int64_t end, Piece* pieces) -> int64_t {
     int64_t next = 0;
     bool overflow = false;
@@ -130,7 +130,7 @@ Result<Tensor> JoinOnDevice(const Problem& problem, const Counts<I>& counts, con
 
 // On a GPU the copy is queued before row_splits is checked, so that both happen at once. A fault drops the copy.
 template <class I>
-Result<Tensor> CheckAndJoin(const Problem& problem, const TensorView& row_splits, const Context& ctx) noexcept {
+Result<Tensor> CheckAndJoin(const GradProblem& problem, const TensorView& row_splits, const Context& ctx) noexcept {
   const Counts<I> counts(problem, row_splits);
   const bool queued = problem.device == Device::kCuda && problem.n() > 1;
   Result<Tensor> joined = queued ? JoinOnDevice(problem, counts, ctx) : Tensor();
@@ -148,7 +148,7 @@ Result<Tensor> CheckAndJoin(const Problem& problem, const TensorView& row_splits
 
 }  // namespace
 
-Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept {
+Result<Tensor> ToVariantGradient(const GradProblem& problem, const Context& ctx) noexcept {
   TensorView row_splits = problem.row_splits;
   Result<Tensor> copy = Tensor();
   if (row_splits.rank() != 0 && row_splits.device != Device::kCpu) {

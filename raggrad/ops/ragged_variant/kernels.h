@@ -13,7 +13,7 @@ namespace raggrad::ragged_variant {
 // Operands of the gradient whose shapes and types have been checked, except those of the elements. There may be
 // millions of elements, so the backend checks each with CountValues while it lays them out. Only Check() in grad.cc
 // makes one.
-struct Problem {
+struct GradProblem {
   std::string_view op;  // for messages
   std::span<const std::optional<RaggedView>> elements;
   TensorView row_splits;  // a vector that is not empty, or a scalar, which is never read; on any device
@@ -27,11 +27,12 @@ struct Problem {
 // The number of values that element i has or, if it is missing, stands for; or the fault of the element. `rows` is
 // row_splits[i + 1] - row_splits[i], nothing if row_splits is too short; only missing elements need it. In TensorFlow's
 // order, faults of the numbers in row_splits are reported before those of elements.
-Result<int64_t> CountValues(const Problem& problem, int64_t i, std::optional<int64_t> rows) noexcept;
+Result<int64_t> CountValues(const GradProblem& problem, int64_t i, std::optional<int64_t> rows) noexcept;
 
 // The shape of the result, or the error that the elements do not fill dense_values_shape. `total` is the sum of all
 // counts, nothing if that exceeds 2^63 - 1. `rows` is as above, for element 0.
-Result<Shape> OutputShape(const Problem& problem, std::optional<int64_t> total, std::optional<int64_t> rows) noexcept;
+Result<Shape> OutputShape(const GradProblem& problem, std::optional<int64_t> total,
+                          std::optional<int64_t> rows) noexcept;
 
 // Operands of RaggedTensorToVariant, whose types have been checked. All are readable; splits are where the values are
 // or in host memory. The backend still has to check shape and numbers of each level of splits, from the innermost
@@ -95,7 +96,7 @@ Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexc
 
 // One backend serves all devices: only the copy of the values differs (values.h).
 namespace on_cpu {
-Result<Tensor> ToVariantGradient(const Problem& problem, const Context& ctx) noexcept;
+Result<Tensor> ToVariantGradient(const GradProblem& problem, const Context& ctx) noexcept;
 Result<VariantArray> ToVariant(const ToVariantProblem& problem, const Context& ctx) noexcept;
 Result<Ragged> FromVariant(const FromVariantProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu

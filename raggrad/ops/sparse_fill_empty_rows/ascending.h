@@ -19,20 +19,20 @@ inline constexpr int64_t kChunksPerWorker = 32;  // so that little is left to su
 inline constexpr int64_t kLongestRun = 512;      // the most entries in consecutive places that are copied together
 
 // Whether the first 64 entries ascend. It is cheap, so a map that does not ascend loses no time.
-inline bool StartsAscending(const Problem& p) noexcept {
+inline bool StartsAscending(const GradProblem& p) noexcept {
   const auto head = p.reverse_index_map.first(std::min<size_t>(p.reverse_index_map.size(), 64));
   return std::adjacent_find(head.begin(), head.end(), std::greater_equal<>()) == head.end();
 }
 
 // How many places the gaps before entries [0, i) leave over, if the map ascends; for i == n also those behind the last.
-inline int64_t OthersBefore(const Problem& p, int64_t i) noexcept {
+inline int64_t OthersBefore(const GradProblem& p, int64_t i) noexcept {
   if (i == p.n()) return p.n_full() - p.n();
   return i == 0 ? 0 : p.reverse_index_map[static_cast<size_t>(i - 1)] + 1 - i;
 }
 
 // Whether entries [begin, end) leave so few places over that their sum can be made on the way. A wrong answer costs
 // time only.
-inline bool FewOthers(const Problem& p, int64_t begin, int64_t end) noexcept {
+inline bool FewOthers(const GradProblem& p, int64_t begin, int64_t end) noexcept {
   const auto place = [&](int64_t i) { return static_cast<uint64_t>(p.reverse_index_map[static_cast<size_t>(i)]); };
   return place(end - 1) - place(begin) < 2 * static_cast<uint64_t>(end - begin);
 }
@@ -103,7 +103,7 @@ template <class E, class Sum>
 // an ascending map leaves over. Returns false if the map does not ascend after all; then the outputs are written within
 // bounds, but mean nothing. `sum`, unless it is null, takes the values it is allowed to take on the way.
 template <class E, class Sum>
-bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values, E* others, Sum* sum) noexcept {
+bool SeparateAscending(const GradProblem& p, int64_t begin, int64_t end, E* d_values, E* others, Sum* sum) noexcept {
   const int64_t* const map = p.reverse_index_map.data();
   const E* const grad = p.grad_values.As<E>();
   const int64_t last = map[end - 1];
@@ -144,7 +144,7 @@ bool SeparateAscending(const Problem& p, int64_t begin, int64_t end, E* d_values
 // Separates everything in one pass. Returns false if the map does not ascend. `others` has room for n_full - n values.
 // A null `sum` sums nothing.
 template <class E, class Sum>
-Result<bool> SeparateAscending(const Problem& p, const Context& ctx, E* d_values, E* others, Sum* sum) noexcept {
+Result<bool> SeparateAscending(const GradProblem& p, const Context& ctx, E* d_values, E* others, Sum* sum) noexcept {
   Executor& executor = ExecutorOf(ctx);
   const cpu::Chunks chunks = cpu::SplitEvenly(executor, p.n(), kEntryGrain, kChunksPerWorker);
   auto relay = cpu::Relay::Make(ctx, chunks.count);

@@ -16,8 +16,8 @@ Status CheckVector(std::string_view op, std::string_view argument, const TensorV
 }
 
 // Checks in TensorFlow's order: the first fault decides the error.
-Result<Problem> Check(std::string_view op, const TensorView& reverse_index_map,
-                      const TensorView& grad_values) noexcept {
+Result<GradProblem> Check(std::string_view op, const TensorView& reverse_index_map,
+                          const TensorView& grad_values) noexcept {
   constexpr std::string_view kMap = "reverse_index_map";
   constexpr std::string_view kGrad = "grad_values";
   if (Status s = CheckDType(op, kMap, reverse_index_map.dtype, TypeList<int64_t>{}); !s.ok()) return s;
@@ -26,12 +26,12 @@ Result<Problem> Check(std::string_view op, const TensorView& reverse_index_map,
   if (Status s = CheckVector(op, kMap, reverse_index_map); !s.ok()) return s;
   if (Status s = CheckVector(op, kGrad, grad_values); !s.ok()) return s;
   const std::span map(reverse_index_map.As<int64_t>(), static_cast<size_t>(reverse_index_map.dim(0)));
-  return Problem{op, map, grad_values};
+  return GradProblem{op, map, grad_values};
 }
 
 Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reverse_index_map,
                                      const TensorView& grad_values, const Context& ctx) noexcept {
-  const Result<Problem> problem = Check(op, reverse_index_map, grad_values);
+  const Result<GradProblem> problem = Check(op, reverse_index_map, grad_values);
   if (!problem.ok()) return problem.status();
   return cuda::RunOnDevice<on_cuda::Kernels>(
       op, grad_values.device, [&] { return on_cpu::Grad(*problem, ctx); },
@@ -40,7 +40,7 @@ Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reve
 
 }  // namespace
 
-Status NoSuchPlace(const Problem& problem, int64_t position, int64_t place) noexcept {
+Status NoSuchPlace(const GradProblem& problem, int64_t position, int64_t place) noexcept {
   return InvalidArgument(problem.op, "Elements in reverse index must be in [0, ", problem.n_full(), ") but got ", place,
                          " [reverse_index_map[", position, "]: expected a place in grad_values, got ", place, "]");
 }

@@ -5,7 +5,7 @@
 
 namespace raggrad::sparse_fill_empty_rows::on_cpu {
 
-Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept {
+Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   const DType dtype = problem.grad_values.dtype;
   auto d_values = AllocateOutput(ctx, 0, dtype, Shape{problem.n()});
   if (!d_values.ok()) return d_values.status();

@@ -87,7 +87,7 @@ __global__ void GatherAndMark(const int64_t* map, int64_t n, const E* grad, uint
 
 }  // namespace
 
-Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept {
+Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const int64_t* const map = problem.reverse_index_map.data();

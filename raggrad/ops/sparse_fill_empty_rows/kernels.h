@@ -11,7 +11,7 @@ namespace raggrad::sparse_fill_empty_rows {
 
 // A gradient whose operands' shapes and types have been checked, but not the places in the map. Only Check() in grad.cc
 // makes one.
-struct Problem {
+struct GradProblem {
   std::string_view op;                         // for messages
   std::span<const int64_t> reverse_index_map;  // [n]
   TensorView grad_values;                      // [n_full], one of NumberTypes
@@ -21,7 +21,7 @@ struct Problem {
 };
 
 // The error when reverse_index_map[position] is `place`, which does not exist.
-Status NoSuchPlace(const Problem& problem, int64_t position, int64_t place) noexcept;
+Status NoSuchPlace(const GradProblem& problem, int64_t position, int64_t place) noexcept;
 
 using FillTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
@@ -47,12 +47,12 @@ struct ForwardProblem {
 Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept;
 
 namespace on_cpu {
-Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu
 
 namespace on_cuda {
-Result<FillEmptyRowsGradOutput> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
 // The kernels of this family in libraggrad_cuda.so.

@@ -68,7 +68,7 @@ void Prefetch(const E* values, int64_t place) noexcept {
 
 // Sets d_values[i] = grad_values[map[i]] and marks the place.
 template <class E>
-Status GatherAndMark(const Problem& p, Executor& executor, const cpu::Chunks& chunks, E* d_values,
+Status GatherAndMark(const GradProblem& p, Executor& executor, const cpu::Chunks& chunks, E* d_values,
                      NamedPlaces& named) noexcept {
   const int64_t* const map = p.reverse_index_map.data();
   const E* const grad = p.grad_values.As<E>();
@@ -94,7 +94,7 @@ Status GatherAndMark(const Problem& p, Executor& executor, const cpu::Chunks& ch
 
 // Copies the values of unmarked places, in two passes: counts them per chunk, then writes.
 template <class E, class Sum>
-Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const Context& ctx, Sum* sum) noexcept {
+Result<Others<E>> CopyUnnamed(const GradProblem& p, const NamedPlaces& named, const Context& ctx, Sum* sum) noexcept {
   Executor& executor = ExecutorOf(ctx);
   const cpu::Chunks chunks = cpu::SplitEvenly(executor, named.words(), kEntryGrain / 64, kChunksPerWorker);
   auto relay = cpu::Relay::Make(ctx, chunks.count);
@@ -137,7 +137,7 @@ Result<Others<E>> CopyUnnamed(const Problem& p, const NamedPlaces& named, const 
 
 // Writes d_values and returns the values that no entry names. Adds these up in `sum` unless it is null.
 template <class E, class Sum>
-Result<Others<E>> Separate(const Problem& p, const Context& ctx, E* d_values, Sum* sum) noexcept {
+Result<Others<E>> Separate(const GradProblem& p, const Context& ctx, E* d_values, Sum* sum) noexcept {
   if (p.n() > 0 && p.n() <= p.n_full() && StartsAscending(p)) {
     Others<E> others = {{}, p.n_full() - p.n()};
     auto values = Scratch<E>::Make(ctx, others.count);

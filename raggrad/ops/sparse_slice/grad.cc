@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view kOp = "SparseSliceGrad";
 
 // Checks in TensorFlow's order: the first fault decides the error.
-Result<Problem> Check(const TensorView& backprop_val_grad, const TensorView& input_indices,
-                      const TensorView& input_start, const TensorView& output_indices) noexcept {
+Result<GradProblem> Check(const TensorView& backprop_val_grad, const TensorView& input_indices,
+                          const TensorView& input_start, const TensorView& output_indices) noexcept {
   constexpr TypeList<int64_t> kInt64{};
   if (Status s = CheckDType(kOp, "backprop_val_grad", backprop_val_grad.dtype, ValueTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(kOp, "input_indices", input_indices.dtype, kInt64); !s.ok()) return s;
@@ -67,12 +67,12 @@ Result<Problem> Check(const TensorView& backprop_val_grad, const TensorView& inp
   }
 
   const std::span start(input_start.As<int64_t>(), static_cast<size_t>(d));
-  return Problem{backprop_val_grad, input_indices.As<int64_t>(), start, output_indices.As<int64_t>(), n, m};
+  return GradProblem{backprop_val_grad, input_indices.As<int64_t>(), start, output_indices.As<int64_t>(), n, m};
 }
 
 }  // namespace
 
-Status NotAllPropagated(const Problem& problem, int64_t used) noexcept {
+Status NotAllPropagated(const GradProblem& problem, int64_t used) noexcept {
   return MakeError(
       Code::kInternal, kOp, ": Elements of backprop_val_grad aren't all propagated. Num elements:", problem.m,
       ", used: ", used, " [output_indices[", used,
@@ -85,7 +85,7 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
                                const TensorView& input_start, const TensorView& output_indices,
                                const Context& ctx) noexcept {
   using namespace sparse_slice;
-  const Result<Problem> problem = Check(backprop_val_grad, input_indices, input_start, output_indices);
+  const Result<GradProblem> problem = Check(backprop_val_grad, input_indices, input_start, output_indices);
   if (!problem.ok()) return problem.status();
   return cuda::RunOnDevice<sparse_slice::on_cuda::Kernels>(
       kOp, backprop_val_grad.device, [&] { return sparse_slice::on_cpu::Grad(*problem, ctx); },

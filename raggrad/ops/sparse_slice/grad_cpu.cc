@@ -106,7 +106,7 @@ struct Run {
 // walked again with that cursor if not. By induction all chunks end up as the serial rule has them, sorted or not. The
 // worst input costs one more serial walk.
 template <size_t kBytes, size_t kDims>
-Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Context& ctx) noexcept {
+Result<int64_t> WalkAll(const GradProblem& problem, Values<kBytes> values, const Context& ctx) noexcept {
   const Rows<kDims> rows(problem);
   const Chunks chunks = SplitEvenly(ExecutorOf(ctx), problem.n, kGrain, kChunksPerWorker);
   if (chunks.count == 1) return Walk(rows, values, 0, problem.n, 0);
@@ -140,7 +140,7 @@ Result<int64_t> WalkAll(const Problem& problem, Values<kBytes> values, const Con
 
 // Without columns every row matches, and without gradients none does: the gradients come first, zeros follow.
 template <size_t kBytes>
-void CopyThenZero(const Problem& problem, Values<kBytes> values, Executor& executor) noexcept {
+void CopyThenZero(const GradProblem& problem, Values<kBytes> values, Executor& executor) noexcept {
   const Chunks chunks = SplitEvenly(executor, problem.n, 16 * kGrain);
   ForEachChunk(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
     const int64_t copied = std::clamp(problem.m, begin, end);
@@ -150,7 +150,7 @@ void CopyThenZero(const Problem& problem, Values<kBytes> values, Executor& execu
 }
 
 template <size_t kBytes>
-Result<int64_t> Propagate(const Problem& problem, Values<kBytes> values, const Context& ctx) noexcept {
+Result<int64_t> Propagate(const GradProblem& problem, Values<kBytes> values, const Context& ctx) noexcept {
   if (problem.m == 0 || problem.input_start.empty()) {
     CopyThenZero(problem, values, ExecutorOf(ctx));
     return problem.m;
@@ -171,7 +171,7 @@ Result<int64_t> Propagate(const Problem& problem, Values<kBytes> values, const C
 
 }  // namespace
 
-Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   const TensorView& grad = problem.backprop_val_grad;
   auto val_grad = AllocateOutput(ctx, 0, grad.dtype, Shape{problem.n});
   if (!val_grad.ok()) return val_grad;

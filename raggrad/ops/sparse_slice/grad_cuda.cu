@@ -29,7 +29,7 @@ struct Columns {
   int64_t start[kMostDims<kDims>];
   int64_t d_;
 
-  explicit Columns(const Problem& problem) noexcept : d_(static_cast<int64_t>(problem.input_start.size())) {
+  explicit Columns(const GradProblem& problem) noexcept : d_(static_cast<int64_t>(problem.input_start.size())) {
     std::ranges::copy(problem.input_start, start);
   }
   __device__ int64_t d() const { return kDims == kAnyDims ? d_ : kDims; }
@@ -121,7 +121,7 @@ __global__ void Propagate(const __grid_constant__ Columns<kDims> columns, const 
 
 // For no columns, where every row matches, or no gradients, where none does: copies the gradients and fills up with
 // zeros.
-Status CopyThenZero(const Call& call, const Problem& problem, char* val_grad, size_t element) noexcept {
+Status CopyThenZero(const Call& call, const GradProblem& problem, char* val_grad, size_t element) noexcept {
   const size_t copied = static_cast<size_t>(problem.m) * element;
   const size_t zeros = static_cast<size_t>(problem.n - problem.m) * element;
   if (copied > 0) {
@@ -139,7 +139,7 @@ struct Guess {
 };
 
 template <int kDims>
-Result<Guess> PropagateByGuess(const UncapturedCall& call, const Problem& problem, void* val_grad) noexcept {
+Result<Guess> PropagateByGuess(const UncapturedCall& call, const GradProblem& problem, void* val_grad) noexcept {
   const int64_t tiles = Blocks(problem.n, kTile);
   auto bits = Scratch<uint32_t>::Make(call.ctx, tiles * kWarp);
   if (!bits.ok()) return bits.status();
@@ -186,7 +186,7 @@ Result<Scratch<T>> CopyToHost(const Call& call, const Context& host, const T* fr
 }
 
 // Runs the CPU backend on copies in host memory: right for any operands, and slow because of the copies.
-Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tensor& val_grad) noexcept {
+Status PropagateOnHost(const UncapturedCall& call, const GradProblem& problem, Tensor& val_grad) noexcept {
   Context host;
   // The default executor would start a pool of threads.
   host.executor = call.ctx.executor != nullptr ? call.ctx.executor : &SerialExecutor();
@@ -202,12 +202,12 @@ Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tenso
   if (!output.ok()) return output.status();
   if (Status s = call.AwaitAll("operands could not be copied"); !s.ok()) return s;
 
-  const Problem on_host{{grad_copy->data(), grad.dtype, grad.shape, Device::kCpu},
-                        input->data(),
-                        problem.input_start,
-                        output->data(),
-                        problem.n,
-                        problem.m};
+  const GradProblem on_host{{grad_copy->data(), grad.dtype, grad.shape, Device::kCpu},
+                            input->data(),
+                            problem.input_start,
+                            output->data(),
+                            problem.n,
+                            problem.m};
   Result<Tensor> result = on_cpu::Grad(on_host, host);
   if (!result.ok()) return result.status();
   const cudaError_t error =
@@ -218,7 +218,7 @@ Status PropagateOnHost(const UncapturedCall& call, const Problem& problem, Tenso
 
 }  // namespace
 
-Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept {
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const DType dtype = problem.backprop_val_grad.dtype;

@@ -11,7 +11,7 @@ namespace raggrad::sparse_slice {
 using ValueTypes = JoinLists<NumberTypes, TypeList<QInt8, QUInt8, QInt32>>;
 
 // A gradient whose operands' shapes and types have been checked; m <= n. Only Check() in grad.cc makes one.
-struct Problem {
+struct GradProblem {
   TensorView backprop_val_grad;          // [m], one of ValueTypes
   const int64_t* input_indices;          // [n, d]
   std::span<const int64_t> input_start;  // [d], in host memory
@@ -21,7 +21,7 @@ struct Problem {
 };
 
 // The error when only `used` of the problem's m gradients found their entry.
-Status NotAllPropagated(const Problem& problem, int64_t used) noexcept;
+Status NotAllPropagated(const GradProblem& problem, int64_t used) noexcept;
 
 using SliceTypes = JoinLists<NumberTypes, TypeList<bool, String>>;
 
@@ -48,12 +48,12 @@ constexpr uint64_t BoxSize(int64_t start, int64_t size) noexcept {
 }
 
 namespace on_cpu {
-Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu
 
 namespace on_cuda {
-Result<Tensor> Grad(const Problem& problem, const Context& ctx) noexcept;
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 
 // The kernels of this family in libraggrad_cuda.so.

@@ -54,7 +54,7 @@ class Box {
 template <size_t kDims>
 class Rows {
  public:
-  explicit Rows(const Problem& problem) noexcept
+  explicit Rows(const GradProblem& problem) noexcept
       : input_(problem.input_indices), output_(problem.output_indices), m_(problem.m) {
     if constexpr (kDims == kAnyDims) {
       start_ = problem.input_start;
