@@ -5,13 +5,13 @@
 
 namespace raggrad::testing {
 
-Executor& Pool(int workers) {
+Executor& SharedExecutor(int workers) {
   static std::mutex mutex;
-  static auto& pools = *new std::map<int, std::unique_ptr<Executor>>;
+  static auto& executors = *new std::map<int, std::unique_ptr<Executor>>;
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Executor>& pool = pools[workers];
-  if (!pool) pool = MakeThreadPool(workers);
-  return *pool;
+  std::unique_ptr<Executor>& executor = executors[workers];
+  if (!executor) executor = MakeThreadPool(workers);
+  return *executor;
 }
 
 }  // namespace raggrad::testing

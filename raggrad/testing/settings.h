@@ -14,7 +14,7 @@
 namespace raggrad::testing {
 
 // An executor of that many workers that all tests share and that lives as long as the process.
-Executor& Pool(int workers);
+Executor& SharedExecutor(int workers);
 
 // Under sanitizers a setting takes up to 10 times as long. ThreadSanitizer looks for races: it needs several threads
 // but only one instruction set, since all of them cut the work in the same way. The others look at memory and
@@ -37,7 +37,7 @@ void ForEachSetting(const F& f) {
     for (const Isa isa : IsasToTest()) {
       SCOPED_TRACE(std::to_string(workers) + " threads, " + std::string(IsaName(isa)));
       Context ctx;
-      ctx.executor = &Pool(workers);
+      ctx.executor = &SharedExecutor(workers);
       ctx.isa = isa;
       f(static_cast<const Context&>(ctx));
     }

@@ -20,7 +20,7 @@ namespace {
 
 using testing::Difference;
 using ::testing::HasSubstr;
-using testing::Pool;
+using testing::SharedExecutor;
 using testing::StatusIs;
 using testing::TensorOf;
 using testing::TensorOfStrings;
@@ -75,7 +75,7 @@ void ExpectJoined(const Pieces<T>& pieces) {
   for (const int workers : testing::kWorkers) {
     SCOPED_TRACE(std::to_string(workers) + " threads");
     Context ctx;
-    ctx.executor = &Pool(workers);
+    ctx.executor = &SharedExecutor(workers);
     const Result<Tensor> got = Join(pieces.joined(), ctx);
     ASSERT_THAT(got, testing::IsOk());
     EXPECT_EQ(Difference(got->view(), expected.view()), "");
@@ -192,7 +192,7 @@ TEST(JoinStringsTest, IsOneBlock) {
   testing::CountingAllocator allocator;
   Context ctx;
   ctx.allocator = &allocator;
-  ctx.executor = &Pool(7);
+  ctx.executor = &SharedExecutor(7);
   const Result<Tensor> got = Join(pieces.joined(), ctx);
   ASSERT_THAT(got, testing::IsOk());
   EXPECT_EQ(allocator.live_bytes(), got->bytes());

@@ -48,7 +48,7 @@ class NoThrow : public ::testing::TestWithParam<std::filesystem::path> {
 
 TEST_P(NoThrow, CodesSurviveFailingRequests) {
   Context ctx;
-  ctx.executor = &Pool(2);
+  ctx.executor = &SharedExecutor(2);
   ExactAllocator memory(size_t{1} << 30);
   ctx.allocator = &memory;
   int64_t most_requests = 0;

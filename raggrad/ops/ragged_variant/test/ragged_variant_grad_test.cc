@@ -22,7 +22,7 @@ using testing::ForEachSetting;
 using ::testing::HasSubstr;
 using testing::HoldsBits;
 using testing::IsOk;
-using testing::Pool;
+using testing::SharedExecutor;
 using testing::StatusIs;
 
 TEST(RaggedTensorToVariantGradient, EveryTypeUnderEverySetting) {
@@ -61,7 +61,7 @@ class WatchedExecutor final : public Executor {
   int num_workers() const noexcept override { return 7; }
   void Run(int64_t tasks, TaskRef body) noexcept override {
     most = std::max(most, tasks);
-    Pool(7).Run(tasks, body);
+    SharedExecutor(7).Run(tasks, body);
   }
   int64_t most = 0;
 };

@@ -138,7 +138,7 @@ TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
   for (const Array<int64_t>& rows : {Array(any_order), Array(Sorted(any_order))}) {
     for (const int workers : {1, 7}) {
       Context ctx;
-      ctx.executor = &::raggrad::testing::Pool(workers);
+      ctx.executor = &::raggrad::testing::SharedExecutor(workers);
       ExpectEveryAllocationFailureIsReported(ctx, [&](const Context& failing) {
         return RaggedFillEmptyRows(rows, values.view(), Scalar(1010), default_value.view(), failing).status();
       });
@@ -217,7 +217,7 @@ TEST(FillEmptyRowsInPieces, ExtraMemory) {
     CountingAllocator allocator;
     Context ctx;
     ctx.allocator = &allocator;
-    ctx.executor = &::raggrad::testing::Pool(7);
+    ctx.executor = &::raggrad::testing::SharedExecutor(7);
     EXPECT_THAT(RaggedFillEmptyRows(rows, values, Scalar(1000), TensorView::Scalar(1.0), ctx), IsOk());
     return allocator.peak_bytes();
   };

@@ -108,7 +108,7 @@ TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
   const Array<int64_t> indices(this->random_.template UniformIds<int64_t>(kSplit, 100), {kSplit, 1});
   for (const int workers : {1, 7}) {
     Context ctx;
-    ctx.executor = &::raggrad::testing::Pool(workers);
+    ctx.executor = &::raggrad::testing::SharedExecutor(workers);
     ExpectEveryAllocationFailureIsReported(ctx, [&](const Context& failing) {
       return SparseSlice(indices, values.view(), Array<int64_t>({100}), Array<int64_t>({10}), Array<int64_t>({50}),
                          failing)
@@ -202,7 +202,7 @@ TEST(SparseSlice, ExtraMemoryIsABitPerEntry) {
   CountingAllocator allocator;
   Context ctx;
   ctx.allocator = &allocator;
-  ctx.executor = &::raggrad::testing::Pool(7);
+  ctx.executor = &::raggrad::testing::SharedExecutor(7);
   const auto got = SparseSlice(indices, values, Array<int64_t>({100}), Array<int64_t>({0}), Array<int64_t>({50}), ctx);
   ASSERT_THAT(got, IsOk());
   const size_t outputs = static_cast<size_t>(got->output_values.shape()[0]) * 16 + 8;

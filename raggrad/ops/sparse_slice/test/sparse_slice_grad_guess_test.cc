@@ -96,7 +96,7 @@ TEST(SparseSliceGradInChunks, ExtraMemoryIsAFewBytesPerWorker) {
   CountingAllocator allocator;
   Context ctx;
   ctx.allocator = &allocator;
-  ctx.executor = &::raggrad::testing::Pool(7);
+  ctx.executor = &::raggrad::testing::SharedExecutor(7);
   ASSERT_THAT(SparseSliceGrad(Array(std::vector<float>(indices.output.size())), indices.Matrix(indices.input),
                               Array(start), indices.Matrix(indices.output), ctx),
               IsOk());

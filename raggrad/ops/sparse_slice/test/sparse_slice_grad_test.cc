@@ -71,7 +71,7 @@ TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
   const Array output = indices.Matrix(indices.output);
   for (const int workers : {1, 7}) {
     Context ctx;
-    ctx.executor = &::raggrad::testing::Pool(workers);
+    ctx.executor = &::raggrad::testing::SharedExecutor(workers);
     ExpectEveryAllocationFailureIsReported(ctx, [&](const Context& failing) {
       return SparseSliceGrad(grad, input, Array(start), output, failing).status();
     });
