@@ -37,7 +37,7 @@ class Relay {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    explicit operator bool() const noexcept { return mine_; }
+    bool ok() const noexcept { return mine_; }
 
     // Number of chunks, counted from the first, that are ready. Only for the thread that has the turn.
     int64_t CountReady() noexcept {

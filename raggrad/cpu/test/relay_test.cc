@@ -20,7 +20,7 @@ std::vector<int64_t> Done(const Context& ctx, int64_t chunks, const F& ready) {
   std::vector<int64_t> done;  // needs no lock: one thread has the turn
   const auto go_on = [&] {
     Relay::Turn turn(*relay);
-    if (!turn) return;
+    if (!turn.ok()) return;
     for (const int64_t count = turn.CountReady(); std::ssize(done) < count;) done.push_back(std::ssize(done));
   };
   ExecutorOf(ctx).Run(chunks, [&](int64_t chunk) {
@@ -65,11 +65,11 @@ TEST(RelayTest, OneThreadHasTheTurn) {
   ASSERT_TRUE(relay.ok());
   {
     const Relay::Turn first(*relay);
-    EXPECT_TRUE(first);
-    EXPECT_FALSE(Relay::Turn(*relay));
-    EXPECT_FALSE(Relay::Turn(*relay));  // the one above did not have the turn, so it did not give it back
+    EXPECT_TRUE(first.ok());
+    EXPECT_FALSE(Relay::Turn(*relay).ok());
+    EXPECT_FALSE(Relay::Turn(*relay).ok());  // the one above did not have the turn, so it did not give it back
   }
-  EXPECT_TRUE(Relay::Turn(*relay));
+  EXPECT_TRUE(Relay::Turn(*relay).ok());
 }
 
 TEST(RelayTest, ReportsAFailedAllocation) {

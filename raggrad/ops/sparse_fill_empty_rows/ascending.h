@@ -156,15 +156,15 @@ Result<bool> SeparateAscending(const GradProblem& p, const Context& ctx, E* d_va
     std::optional<Relay::Turn> turn;
     const auto ready = [&] { return OthersBefore(p, chunks.begin(turn->CountReady())); };
     if (sum != nullptr && on_the_way > 0) turn.emplace(*relay);
-    if (turn && *turn) sum->Allow(ready());
-    if (!SeparateAscending(p, begin, end, d_values, others, turn && *turn ? sum : nullptr)) {
+    if (turn && turn->ok()) sum->Allow(ready());
+    if (!SeparateAscending(p, begin, end, d_values, others, turn && turn->ok() ? sum : nullptr)) {
       ascending.store(false, std::memory_order_relaxed);
       return;
     }
     relay->Ready(chunk);
     if (sum == nullptr) return;
     if (!turn) turn.emplace(*relay);
-    if (*turn) sum->AddUpTo(ready() - on_the_way);  // the next chunk adds so many on its way
+    if (turn->ok()) sum->AddUpTo(ready() - on_the_way);  // the next chunk adds so many on its way
   });
   if (!walked.ok()) return walked;
   if (ascending && sum != nullptr) sum->AddUpTo(p.n_full() - p.n());

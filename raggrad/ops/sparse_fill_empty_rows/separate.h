@@ -128,7 +128,7 @@ Result<Others<E>> CopyUnnamed(const GradProblem& p, const NamedPlaces& named, co
     }
     relay->Ready(chunk);
     if (sum == nullptr) return;
-    if (cpu::Relay::Turn turn(*relay); turn) sum->AddUpTo((*starts)[turn.CountReady()]);
+    if (cpu::Relay::Turn turn(*relay); turn.ok()) sum->AddUpTo((*starts)[turn.CountReady()]);
   });
   if (!copied.ok()) return copied;
   if (sum != nullptr) sum->AddUpTo(others.count);
