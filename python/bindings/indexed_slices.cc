@@ -100,9 +100,9 @@ struct Reader {
 
 // RunOperator for functions that return only a Status.
 template <class F>
-void RunCheck(bool fast, const F& call) {
+void RunCheck(const F& call) {
   struct Done {};
-  RunOperator(fast, [&](const Context& ctx) -> Result<Done> {
+  RunOperator([&](const Context& ctx) -> Result<Done> {
     if (Status s = call(ctx); !s.ok()) return s;
     return Done{};
   });
@@ -123,8 +123,8 @@ nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
 
 // Runs a function that changes the tables of `read`, and tells the frameworks that own them.
 template <class F>
-void RunUpdate(const Reader& read, bool fast, const F& call) {
-  RunInPlace(fast, call);
+void RunUpdate(const Reader& read, Accumulation accumulation, const F& call) {
+  RunInPlace(accumulation, call);
   for (const nb::object& table : read.changed) NoteChange(table);
 }
 
@@ -169,8 +169,8 @@ plans them again.
             const TensorView s = read.Ids("segment_ids", segment_ids);
             const SegmentPlan::Sizes sizes{read.TableRows("num_rows", num_rows),
                                            read.Segments("num_segments", num_segments)};
-            new (self) SegmentPlan(
-                RunOperator(false, [&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
+            new (self)
+                SegmentPlan(RunOperator([&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
           },
           "indices"_a = nb::none(), "segment_ids"_a = nb::none(), "num_rows"_a = nb::none(),
           "num_segments"_a = nb::none(),
@@ -186,7 +186,7 @@ plans them again.
             Reader read{"SegmentPlan.check_made_from"};
             const TensorView i = read.Ids("indices", indices);
             const TensorView s = read.Ids("segment_ids", segment_ids);
-            RunCheck(false, [&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
+            RunCheck([&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
           },
           "indices"_a.none(), "segment_ids"_a.none(),
           "Raises InvalidArgumentError, naming the first difference, if the plan was made from other ids.")
@@ -205,18 +205,19 @@ plans them again.
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("data", data);
-        return MakeOutput(
-            RunOperator(false, [&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }), data);
+        return MakeOutput(RunOperator([&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }),
+                          data);
       },
       "op"_a, "combiner"_a, "data"_a.none(), "plan"_a);
   module.def(
       "segment_grad_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, bool fast) {
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
+         Accumulation accumulation) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("grad", grad);
-        SparseSegmentGradV2Output out =
-            RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
+        SparseSegmentGradV2Output out = RunOperator(
+            accumulation, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
@@ -237,12 +238,11 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         std::optional<int64_t> count;
         if (!num_segments.is_none()) count = read.Segments("num_segments", num_segments);
-        return MakeOutput(RunOperator(false,
-                                      [&](const Context& ctx) {
-                                        return count ? SparseSegmentWithNumSegments(combine, d, i, s,
-                                                                                    TensorView::Scalar(*count), ctx)
-                                                     : SparseSegment(combine, d, i, s, ctx);
-                                      }),
+        return MakeOutput(RunOperator([&](const Context& ctx) {
+                            return count
+                                       ? SparseSegmentWithNumSegments(combine, d, i, s, TensorView::Scalar(*count), ctx)
+                                       : SparseSegment(combine, d, i, s, ctx);
+                          }),
                           data);
       },
       "op"_a, "name"_a, "combiner"_a, "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
@@ -250,15 +250,15 @@ void DefineSegments(nb::module_& module) {
   module.def(
       "segment_grad",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         nb::handle num_rows, bool fast) {
+         nb::handle num_rows, Accumulation accumulation) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.TableRows("num_rows", num_rows);
-        IndexedSlices out =
-            RunOperator(fast, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
+        IndexedSlices out = RunOperator(
+            accumulation, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(), "fast"_a);
@@ -270,7 +270,8 @@ void DefineSlices(nb::module_& module) {
       [](nb::handle values, nb::handle indices, int64_t rows) {
         Reader read{"IndexedSlices.to_dense"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        return MakeOutput(RunOperator(false, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
+        return MakeOutput(
+            RunOperator(Accumulation::kSequential, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a);
   module.def(
@@ -278,7 +279,8 @@ void DefineSlices(nb::module_& module) {
       [](nb::handle values, nb::handle indices, int64_t rows) {
         Reader read{"IndexedSlices.coalesce"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        IndexedSlices out = RunOperator(false, [&](const Context& ctx) { return Coalesce(slices, ctx); });
+        IndexedSlices out =
+            RunOperator(Accumulation::kSequential, [&](const Context& ctx) { return Coalesce(slices, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a);
@@ -289,7 +291,8 @@ void DefineSlices(nb::module_& module) {
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, false, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+        RunUpdate(read, Accumulation::kSequential,
+                  [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none());
 }
@@ -298,7 +301,7 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         const nb::tuple& update, nb::handle table, bool fast) {
+         const nb::tuple& update, nb::handle table, Accumulation accumulation) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
@@ -306,7 +309,7 @@ void DefineFused(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, fast,
+        RunUpdate(read, accumulation,
                   [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
@@ -314,13 +317,13 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply_with_plan",
       [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
-         const nb::tuple& update, nb::handle table, bool fast) {
+         const nb::tuple& update, nb::handle table, Accumulation accumulation) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, fast,
+        RunUpdate(read, accumulation,
                   [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "fast"_a);
@@ -347,13 +350,11 @@ void DefineIndexedSlices(nb::module_& module) {
       [](nb::handle array, nb::handle like) {
         KeepAlive keep;
         const TensorView view = ViewOf(array, {.op = "in_kind_of", .name = "array", .detached = true}, keep);
-        return MakeOutput(RunOperator(false,
-                                      [&](const Context& ctx) -> Result<Tensor> {
-                                        Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);
-                                        if (copy.ok() && copy->bytes() > 0)
-                                          std::memcpy(copy->data(), view.data, copy->bytes());
-                                        return copy;
-                                      }),
+        return MakeOutput(RunOperator([&](const Context& ctx) -> Result<Tensor> {
+                            Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);
+                            if (copy.ok() && copy->bytes() > 0) std::memcpy(copy->data(), view.data, copy->bytes());
+                            return copy;
+                          }),
                           like);
       },
       "array"_a, "like"_a, "A copy of an array of numbers, of the kind (NumPy, torch, ...) of `like`.");

@@ -175,9 +175,8 @@ nb::object ToVariant(const nb::list& nested_splits, nb::handle dense_values, boo
                                     .attribute = "Tvalues",
                                     .stated = ParseDType(tvalues, kToVariant, "Tvalues")},
                                    keep);
-  Pieces pieces{
-      RunOperator(false, [&](const Context& ctx) { return RaggedTensorToVariant(splits, values, batched, ctx); }),
-      LikenessOf(dense_values)};
+  Pieces pieces{RunOperator([&](const Context& ctx) { return RaggedTensorToVariant(splits, values, batched, ctx); }),
+                LikenessOf(dense_values)};
   return nb::cast(std::move(pieces));
 }
 
@@ -187,7 +186,7 @@ nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, int64_t input
   const DType splits_dtype = RequiredDType(tsplits, kFromVariant, "Tsplits");
   const Variant variant(elements, shape, {.op = kFromVariant, .name = "encoded_ragged", .literal = values_dtype},
                         splits_dtype);
-  Ragged ragged = RunOperator(false, [&](const Context& ctx) {
+  Ragged ragged = RunOperator([&](const Context& ctx) {
     return RaggedTensorFromVariant(variant.view(), input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype,
                                    ctx);
   });
@@ -211,11 +210,9 @@ nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_
                                    keep);
   const TensorView dense_shape =
       ViewOf(dense_values_shape, {.op = kGradient, .name = "dense_values_shape", .literal = DType::kInt32}, keep);
-  return MakeOutput(RunOperator(false,
-                                [&](const Context& ctx) {
-                                  return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape,
-                                                                       values_dtype, ctx);
-                                }),
+  return MakeOutput(RunOperator([&](const Context& ctx) {
+                      return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape, values_dtype, ctx);
+                    }),
                     variant.like());
 }
 

@@ -16,6 +16,19 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/stoppable_executor.h"
 
+// Python hands the order of sums over as a bool: raggrad.settings.fast_accumulation.
+template <>
+struct nanobind::detail::type_caster<raggrad::Accumulation> {
+  NB_TYPE_CASTER(raggrad::Accumulation, make_caster<bool>::Name)
+
+  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
+    make_caster<bool> fast;
+    if (!fast.from_python(source, flags, cleanup)) return false;
+    value = fast.value ? raggrad::Accumulation::kFast : raggrad::Accumulation::kSequential;
+    return true;
+  }
+};
+
 namespace raggrad::python {
 
 namespace nb = nanobind;
@@ -77,32 +90,38 @@ class InterruptibleExecutor final : public StoppableExecutor {
 
 // Runs `call(ctx)` without the GIL, on this executor, and returns its result.
 template <class F>
-auto RunWithoutGil(bool fast, Executor* executor, const F& call) {
+auto RunWithoutGil(Accumulation accumulation, Executor* executor, const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
   ctx.allocator = &BindingsAllocator();
   ctx.executor = executor;
-  if (fast) ctx.accumulation = Accumulation::kFast;
+  ctx.accumulation = accumulation;
   return call(std::as_const(ctx));
 }
 
 // Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile.
 template <class F>
-auto RunOperator(bool fast, const F& call) {
+auto RunOperator(Accumulation accumulation, const F& call) {
   InterruptibleExecutor executor(CurrentExecutor());
-  auto result = RunWithoutGil(fast, &executor, call);
+  auto result = RunWithoutGil(accumulation, &executor, call);
   executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   return *std::move(result);
 }
 
-// The same for functions that change something in place and return a Status. Signals wait until they end, so that
-// nothing is left half changed.
+// The same for operators without an order of sums to choose.
 template <class F>
-void RunInPlace(bool fast, const F& call) {
+auto RunOperator(const F& call) {
+  return RunOperator(Accumulation::kSequential, call);
+}
+
+// Runs a `call(ctx)` that changes something in place and returns a Status. Signals wait until it ends, so that nothing
+// is left half changed.
+template <class F>
+void RunInPlace(Accumulation accumulation, const F& call) {
   const std::shared_ptr<Executor> executor = CurrentExecutor();
-  if (const Status status = RunWithoutGil(fast, executor.get(), call); !status.ok()) Raise(status);
+  if (const Status status = RunWithoutGil(accumulation, executor.get(), call); !status.ok()) Raise(status);
 }
 
 }  // namespace raggrad::python

@@ -14,13 +14,14 @@ using namespace nb::literals;
 void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRowsGrad) compute) {
   module.def(
       op,
-      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t, bool fast) {
+      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t, Accumulation accumulation) {
         KeepAlive keep;
         const TensorView map =
             ViewOf(reverse_index_map, {.op = op, .name = "reverse_index_map", .literal = DType::kInt64}, keep);
         const TensorView values = ViewOf(
             grad_values, {.op = op, .name = "grad_values", .attribute = "T", .stated = ParseDType(t, op, "T")}, keep);
-        FillEmptyRowsGradOutput out = RunOperator(fast, [&](const Context& ctx) { return compute(map, values, ctx); });
+        FillEmptyRowsGradOutput out =
+            RunOperator(accumulation, [&](const Context& ctx) { return compute(map, values, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.d_values), grad_values),
                               MakeOutput(std::move(out.d_default_value), grad_values));
       },
@@ -50,7 +51,7 @@ void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> 
         argument.literal = value_view.dtype;
         const TensorView default_view = ViewOf(default_value, argument, keep);
         Output out = RunOperator(
-            false, [&](const Context& ctx) { return compute(index_view, value_view, rows_view, default_view, ctx); });
+            [&](const Context& ctx) { return compute(index_view, value_view, rows_view, default_view, ctx); });
         const Likeness like = LikenessOf(values);
         return nb::make_tuple(
             MakeOutput(std::move(out.*output_indices), like), MakeOutput(std::move(out.output_values), like),
