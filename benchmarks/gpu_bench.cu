@@ -48,7 +48,7 @@ class Stopwatch {
   // Reserves memory, so that no call has to ask the driver for it: a program that has run for a while does not either.
   void FillPool() const {
     constexpr size_t kBytes = size_t{4} << 30;
-    Allocator& pool = *Get(CudaPool(stream_));
+    Allocator& pool = *Get(CudaPool(Device::Cuda(), stream_));
     void* const memory = pool.Allocate(kBytes);
     if (memory == nullptr) Fail("no memory");
     pool.Deallocate(memory, kBytes);
@@ -82,7 +82,7 @@ struct Measured {
 
 class OnDevice {
  public:
-  OnDevice(const TensorView& host, const Context& ctx) : tensor_(Get(CopyTensor(host, Device::kCuda, ctx))) {}
+  OnDevice(const TensorView& host, const Context& ctx) : tensor_(Get(CopyTensor(host, Device::Cuda(), ctx))) {}
   operator const TensorView&() const { return tensor_.view(); }  // NOLINT: implicit, to be passed as an argument
 
  private:

@@ -96,7 +96,7 @@ TensorView ViewOfDlpack(nb::handle object, Kind kind, const Argument& argument, 
     RaiseInvalid(argument.op, ": ", argument.Name(), " has a type that TensorFlow has not: DLPack code ",
                  array.dtype().code, ", ", array.dtype().bits, " bits");
   }
-  TensorView view{array.data(), dtype, Shape(std::span(array.shape_ptr(), array.ndim())), Device::kCpu};
+  TensorView view{array.data(), dtype, Shape(std::span(array.shape_ptr(), array.ndim())), Device::Cpu()};
   const size_t element = DTypeSize(dtype);
   if (!DenseAndAligned(array, element)) {
     std::byte* copy = keep.AddBytes(array.size() * element);

@@ -83,7 +83,7 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   }
   keep.Add(std::move(owner));
   if (dtype == DType::kString) return ViewOfFixedStrings(array, keep);
-  return {PyArray_DATA(array), dtype, ShapeOfArray(array), Device::kCpu};
+  return {PyArray_DATA(array), dtype, ShapeOfArray(array), Device::Cpu()};
 }
 
 // Views a Python int as an index, the most common literal.
@@ -97,7 +97,7 @@ TensorView ViewOfInteger(nb::handle object, DType dtype, const Argument& argumen
   int64_t* number = keep.AddNumber();
   const auto low = static_cast<int32_t>(value);
   narrow ? std::memcpy(number, &low, sizeof(low)) : std::memcpy(number, &value, sizeof(value));
-  return {number, dtype, Shape{}, Device::kCpu};
+  return {number, dtype, Shape{}, Device::Cpu()};
 }
 
 TensorView ViewOfLiteral(nb::handle object, const Argument& argument, KeepAlive& keep) {

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(RG_MAX_RANK == Shape::kMaxRank && RG_ALIGNMENT == Allocator::kAlignment);
 static_assert(sizeof(rg_string) == sizeof(String) && offsetof(rg_string, size) == offsetof(String, size));
-static_assert(RG_UNAVAILABLE == static_cast<int>(Code::kUnavailable) && RG_CUDA == static_cast<int>(Device::kCuda));
+static_assert(RG_UNAVAILABLE == static_cast<int>(Code::kUnavailable) && RG_CUDA == static_cast<int>(DeviceKind::kCuda));
 static_assert(RG_UINT64 == static_cast<int>(DType::kUInt64) && RG_SQRTN == static_cast<int>(SegmentCombiner::kSqrtN));
 
 // The place of a fault in the arguments.
@@ -74,7 +74,7 @@ Result<TensorView> ReadTensor(std::string_view function, const Place& place, con
   if (tensor.data == nullptr && std::ranges::find(shape->dims(), 0) == shape->dims().end()) {
     return InvalidArgument(function, "no data [", place, ".data: expected elements of shape ", *shape, ", got NULL]");
   }
-  return TensorView{tensor.data, static_cast<DType>(tensor.dtype), *std::move(shape), Device::kCpu};
+  return TensorView{tensor.data, static_cast<DType>(tensor.dtype), *std::move(shape), Device::Cpu()};
 }
 
 Result<std::optional<Isa>> ReadIsa(std::string_view function, const char* name) noexcept {
@@ -179,7 +179,7 @@ Status GivenContext::Read(std::string_view function, const rg_context* given) no
 void Store(Tensor& tensor, rg_output* output) noexcept {
   const std::span<const int64_t> dims = tensor.shape().dims();
   output->dtype = static_cast<int32_t>(tensor.dtype());
-  output->device = static_cast<int32_t>(tensor.view().device);
+  output->device = static_cast<int32_t>(tensor.view().device.kind);
   output->rank = static_cast<int32_t>(dims.size());
   std::ranges::copy(dims, output->shape);
   output->bytes = tensor.bytes();

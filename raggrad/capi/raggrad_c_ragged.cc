@@ -48,7 +48,7 @@ rg_tensor Describe(const TensorView& view, Block& block) noexcept {
   const auto dims = view.shape.dims();
   int64_t* const shape = block.Take<int64_t>(view.rank());
   std::ranges::copy(dims, shape);
-  return {view.data, static_cast<int32_t>(view.dtype), static_cast<int32_t>(view.device), view.rank(), shape};
+  return {view.data, static_cast<int32_t>(view.dtype), static_cast<int32_t>(view.device.kind), view.rank(), shape};
 }
 
 // A variant array and its description in C structs. All elements have the same number of splits and values of one rank.

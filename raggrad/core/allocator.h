@@ -1,8 +1,9 @@
-// Allocator: the source of all memory of a call, scratch and outputs.
+// Allocator: a source of memory for scratch and outputs. A call has two: one of host memory, one of device memory.
 #pragma once
 
 #include <cstddef>
 
+#include "raggrad/core/device.h"
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/shape.h"
 
@@ -15,6 +16,7 @@ struct OutputSpec {
   DType dtype;
   const Shape& shape;
   size_t bytes;  // to allocate: the elements and, for strings, their characters
+  Device device;
 };
 
 class Allocator {
@@ -24,7 +26,8 @@ class Allocator {
   virtual ~Allocator() = default;
 
   // Returns at least `bytes` bytes (bytes > 0) aligned to kAlignment, or null if there is no memory. Called on the
-  // thread that called the operator.
+  // thread that called the operator. An allocator of device memory is called while the operands' GPU is the current
+  // device, and its memory is used in the order of Context::stream.
   virtual void* Allocate(size_t bytes) noexcept = 0;
   virtual void Deallocate(void* pointer, size_t bytes) noexcept = 0;
 

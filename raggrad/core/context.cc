@@ -5,6 +5,11 @@
 namespace raggrad {
 
 Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes) noexcept {
+  return AllocateOutput(*ctx.allocator, Device::Cpu(), index, dtype, std::move(shape), extra_bytes);
+}
+
+Result<Tensor> AllocateOutput(Allocator& allocator, Device device, int index, DType dtype, Shape shape,
+                              size_t extra_bytes) noexcept {
   if (!shape.valid()) return Status(Code::kResourceExhausted, "no memory for the shape of an output");
   const std::optional<int64_t> elements = shape.NumElements();
   if (!elements) {
@@ -14,13 +19,13 @@ Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape 
   void* data = nullptr;
   if (!__builtin_mul_overflow(static_cast<size_t>(*elements), DTypeSize(dtype), &bytes) &&
       !__builtin_add_overflow(bytes, extra_bytes, &bytes)) {
-    if (bytes == 0) return Tensor(ctx.allocator, nullptr, 0, dtype, std::move(shape), Device::kCpu);
-    data = ctx.allocator->AllocateOutput({index, dtype, shape, bytes});
+    if (bytes == 0) return Tensor(&allocator, nullptr, 0, dtype, std::move(shape), device);
+    data = allocator.AllocateOutput({index, dtype, shape, bytes, device});
   }
   if (data == nullptr) {
     return MakeError(Code::kResourceExhausted, "OOM when allocating tensor with shape", shape, " and type ", dtype);
   }
-  return Tensor(ctx.allocator, data, bytes, dtype, std::move(shape), Device::kCpu);
+  return Tensor(&allocator, data, bytes, dtype, std::move(shape), device);
 }
 
 }  // namespace raggrad

@@ -24,18 +24,23 @@ enum class Accumulation {
 };
 
 struct Context {
-  Allocator* allocator = &DefaultAllocator();  // of host memory; for operands on a GPU see cuda/cuda.h
+  Allocator* allocator = &DefaultAllocator();  // of host memory
+  Allocator* device_allocator = nullptr;       // of the operands' GPU; null: the library's pool (cuda/cuda.h)
   Executor* executor = nullptr;                // null: DefaultExecutor()
-  void* stream = nullptr;                      // a cudaStream_t, for operands on a GPU; null: the default stream
+  void* stream = nullptr;                      // a cudaStream_t of the operands' GPU; null: its default stream
   std::optional<Accumulation> accumulation;    // unset: kSequential on the CPU, kFast on a GPU
   std::optional<Isa> isa;                      // unset: RAGGRAD_ISA, or else the best the machine has
 };
 
 inline Executor& ExecutorOf(const Context& ctx) noexcept { return ctx.executor ? *ctx.executor : DefaultExecutor(); }
 
-// Allocates an output, uninitialised. `extra_bytes` more bytes follow the elements (the characters of strings).
-// INVALID_ARGUMENT if the shape has too many elements, RESOURCE_EXHAUSTED if there is no memory.
+// Allocates an output in host memory, uninitialised. `extra_bytes` more bytes follow the elements (the characters of
+// strings). INVALID_ARGUMENT if the shape has too many elements, RESOURCE_EXHAUSTED if there is no memory.
 Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes = 0) noexcept;
+
+// The same from the given allocator, whose memory is on `device`.
+Result<Tensor> AllocateOutput(Allocator& allocator, Device device, int index, DType dtype, Shape shape,
+                              size_t extra_bytes = 0) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

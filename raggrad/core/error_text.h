@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "raggrad/core/device.h"
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/result.h"
 #include "raggrad/core/shape.h"
@@ -24,6 +25,17 @@ template <std::integral I>
 void AppendText(std::string& text, I value) {
   char digits[24];
   text.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+inline void AppendText(std::string& text, Device device) {
+  if (device.is_cpu()) return AppendText(text, std::string_view("host memory"));
+  if (device.is_cuda()) {
+    text.append("cuda:");
+  } else {
+    text.append("DLPack device type ");
+    AppendText(text, static_cast<int32_t>(device.kind));
+    text.append(", number ");
+  }
+  AppendText(text, device.number);
 }
 inline void AppendText(std::string& text, const Shape& shape) {
   text.push_back('[');

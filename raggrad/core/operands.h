@@ -60,8 +60,7 @@ template <class Name>
 [[gnu::cold]] inline Status OnAnotherDevice(std::string_view op, const Operand& operand,
                                             const Operand& first) noexcept {
   return InvalidArgument(op, "operands are on different devices [", operand.name, ": expected that of ", first.name,
-                         " (DLPack device type ", static_cast<int32_t>(first.view.device), "), got ",
-                         static_cast<int32_t>(operand.view.device), "]");
+                         " (", first.view.device, "), got ", operand.view.device, "]");
 }
 
 // Checks that every operand is an array that can be read, and that all are on one device. Comes after the checks of
@@ -77,17 +76,16 @@ inline Status CheckOperands(std::string_view op, std::initializer_list<Operand> 
 // The same for an operand that is always in host memory, wherever the others are.
 inline Status CheckHostOperand(std::string_view op, const Operand& operand) noexcept {
   if (Status s = CheckOperands(op, {operand}); !s.ok()) return s;
-  if (operand.view.device == Device::kCpu) return {};
-  return InvalidArgument(op, "an operand is on the wrong device [", operand.name,
-                         ": expected host memory, got DLPack device type ", static_cast<int32_t>(operand.view.device),
-                         "]");
+  if (operand.view.device.is_cpu()) return {};
+  return InvalidArgument(op, "an operand is on the wrong device [", operand.name, ": expected host memory, got ",
+                         operand.view.device, "]");
 }
 
 // The error of an operator that has no kernels for its operands' device, or cannot reach the kernels.
 inline Status NoKernelForDevice(std::string_view op, Device device, std::string_view reason = {}) noexcept {
   return MakeError(Code::kUnimplemented, op,
-                   ": there are no kernels for this device [expected operands in host memory, ",
-                   "got DLPack device type ", static_cast<int32_t>(device), reason.empty() ? "" : "; ", reason, "]");
+                   ": there are no kernels for this device [expected operands in host memory, ", "got ", device,
+                   reason.empty() ? "" : "; ", reason, "]");
 }
 
 }  // namespace raggrad

@@ -1,4 +1,4 @@
-// Scratch<T>: uninitialised working memory from the context's allocator, given back when it goes out of scope.
+// Scratch<T>: uninitialised working memory from an allocator, given back when it goes out of scope.
 // Internal to the library.
 #pragma once
 
@@ -16,12 +16,14 @@ class Scratch {
   static_assert(std::is_trivially_destructible_v<T>);
 
  public:
-  static Result<Scratch> Make(const Context& ctx, int64_t count) noexcept {
+  // In host memory.
+  static Result<Scratch> Make(const Context& ctx, int64_t count) noexcept { return Make(*ctx.allocator, count); }
+  static Result<Scratch> Make(Allocator& allocator, int64_t count) noexcept {
     Scratch scratch;
-    scratch.allocator_ = ctx.allocator;
+    scratch.allocator_ = &allocator;
     if (count <= 0) return Result<Scratch>(std::move(scratch));  // explicit, because nvcc 13.0 would copy
     if (!__builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &scratch.bytes_)) {
-      scratch.data_ = static_cast<T*>(ctx.allocator->Allocate(scratch.bytes_));
+      scratch.data_ = static_cast<T*>(allocator.Allocate(scratch.bytes_));
     }
     if (scratch.data_ == nullptr) {
       return MakeError(Code::kResourceExhausted, "no memory for ", count, " x ", sizeof(T), " bytes of scratch");

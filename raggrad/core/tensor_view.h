@@ -5,23 +5,22 @@
 #include <span>
 #include <utility>
 
+#include "raggrad/core/device.h"
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/shape.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-enum class Device : int32_t { kCpu = 1, kCuda = 2 };  // DLPack's numbers
-
 struct TensorView {
   const void* data = nullptr;  // aligned for its elements (DTypeAlignment); may be null if there are none
   DType dtype = DType::kInvalid;
   Shape shape;
-  Device device = Device::kCpu;
+  Device device;
 
   template <class T>
   static TensorView Of(const T* data, Shape shape) noexcept {
-    return {data, kDTypeOf<T>, std::move(shape), Device::kCpu};
+    return {data, kDTypeOf<T>, std::move(shape), {}};
   }
   template <class T>
   static TensorView Vector(std::span<const T> values) noexcept {
@@ -46,11 +45,11 @@ struct MutableTensorView {
   void* data = nullptr;  // as TensorView's
   DType dtype = DType::kInvalid;
   Shape shape;
-  Device device = Device::kCpu;
+  Device device;
 
   template <class T>
   static MutableTensorView Of(T* data, Shape shape) noexcept {
-    return {data, kDTypeOf<T>, std::move(shape), Device::kCpu};
+    return {data, kDTypeOf<T>, std::move(shape), {}};
   }
 
   TensorView view() const noexcept { return {data, dtype, shape, device}; }

@@ -200,7 +200,7 @@ Result<Tensor> JoinMany(const UncapturedCall& call, int64_t count, PieceWriter w
 
   Result<Tensor> joined = AllocateOutput(call, output.index, output.dtype, output.shape);
   if (!joined.ok() || joined->bytes() == 0) return joined;
-  Result<Scratch<Piece>> list = Scratch<Piece>::Make(call.ctx, count + 1);
+  Result<Scratch<Piece>> list = Scratch<Piece>::Make(call.device_memory(), count + 1);
   if (!list.ok()) return list.status();
   const Status received =
       call.Launch(ReceiveKernel, Blocks(count + 1, kThreads), kThreads, staged, count, values, list->data());

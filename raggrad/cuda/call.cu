@@ -1,8 +1,5 @@
 #include <atomic>
 #include <cstring>
-#include <mutex>
-#include <new>
-#include <set>
 
 #include "raggrad/core/version.h"
 #include "raggrad/cuda/call.cuh"
@@ -16,37 +13,26 @@
 namespace raggrad::cuda {
 namespace {
 
-// The default allocators of all copies of raggrad in the process that use this library. A context that has one of them
-// gets memory from the pool of its stream instead.
-class Heaps {
- public:
-  void Add(const Allocator& heap) {
-    const std::lock_guard lock(mutex_);
-    heaps_.insert(&heap);
-  }
-  bool Contain(const Allocator* allocator) {
-    const std::lock_guard lock(mutex_);
-    return heaps_.contains(allocator);
-  }
-  static Heaps& Known() {
-    static auto& heaps = *new Heaps;
-    return heaps;
-  }
-
- private:
-  std::mutex mutex_;
-  std::set<const Allocator*> heaps_;
-};
-
-Status Start(const Allocator& heap) noexcept {
-  try {
-    Heaps::Known().Add(heap);
-  } catch (const std::bad_alloc&) {
-    return Status(Code::kResourceExhausted, "no memory to start CUDA");
-  }
+Status Start() noexcept {
   int devices = 0;
   if (Status s = ToStatus(cudaGetDeviceCount(&devices), "no GPU"); !s.ok()) return s;
   return devices > 0 ? Status() : Status(Code::kUnavailable, "no GPU");
+}
+
+Result<int> SetDevice(int number) noexcept {
+  int before = 0;
+  if (Status s = ToStatus(cudaGetDevice(&before), "no device"); !s.ok()) return s;
+  if (before == number) return before;
+  const cudaError_t error = cudaSetDevice(number);
+  if (error == cudaErrorInvalidDevice) {
+    Ignore(error);
+    int devices = 0;
+    Ignore(cudaGetDeviceCount(&devices));
+    return MakeError(Code::kInvalidArgument, "there is no such GPU [device: expected cuda:0 to cuda:", devices - 1,
+                     ", got ", Device::Cuda(number), "]");
+  }
+  if (Status s = ToStatus(error, "a device could not be used"); !s.ok()) return s;
+  return before;
 }
 
 Result<Allocator*> Pool(void* stream) noexcept {
@@ -55,21 +41,19 @@ Result<Allocator*> Pool(void* stream) noexcept {
   return PoolOf(*id);
 }
 
-Result<Tensor> Copy(const TensorView& from, Device to, const Context& ctx) noexcept {
+Status Copy(void* to, const void* from, size_t bytes, const Context& ctx) noexcept {
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
-  Result<Tensor> copy = to == Device::kCuda ? AllocateOutput(*call, 0, from.dtype, from.shape)
-                                            : raggrad::AllocateOutput(Context{}, 0, from.dtype, from.shape);
-  if (!copy.ok() || copy->bytes() == 0) return copy;
-  const cudaError_t error = cudaMemcpyAsync(copy->data(), from.data, copy->bytes(), cudaMemcpyDefault, call->stream);
+  if (bytes == 0) return {};
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, call->stream);
   if (Status s = ToStatus(error, "a tensor could not be copied"); !s.ok()) return s;
-  if (Status s = call->AwaitAll("a tensor could not be copied"); !s.ok()) return s;
-  return copy;
+  return call->AwaitAll("a tensor could not be copied");
 }
 
 }  // namespace
 
-extern "C" [[gnu::visibility("default")]] const Library raggrad_cuda_library = {Version(), &Start, &Pool, &Copy};
+extern "C"
+    [[gnu::visibility("default")]] const Library raggrad_cuda_library = {Version(), &Start, &SetDevice, &Pool, &Copy};
 
 Result<Call> Call::Begin(const Context& ctx) noexcept {
   int device = 0;
@@ -79,14 +63,14 @@ Result<Call> Call::Begin(const Context& ctx) noexcept {
   if (stream->device != device) {
     return MakeError(Code::kInvalidArgument,
                      "the stream is of another device [Context::stream: expected one of device ", device,
-                     ", the current one, got one of device ", stream->device, "]");
+                     ", that of the operands, got one of device ", stream->device, "]");
   }
   Call call{ctx, static_cast<cudaStream_t>(ctx.stream), *stream, KernelsAwaitTheOneBefore(),
-            Heaps::Known().Contain(ctx.allocator)};
+            ctx.device_allocator == nullptr};
   if (call.own_pool) {
     const Result<Allocator*> pool = PoolOf(*stream);
     if (!pool.ok()) return pool.status();
-    call.ctx.allocator = *pool;
+    call.ctx.device_allocator = *pool;
   }
   return call;
 }
@@ -136,11 +120,7 @@ Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcep
 }
 
 Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept {
-  Result<Tensor> tensor = raggrad::AllocateOutput(call.ctx, index, dtype, std::move(shape));
-  if (!tensor.ok()) return tensor;
-  const size_t bytes = tensor->bytes();
-  const Shape& made = tensor->shape();
-  return Tensor(call.ctx.allocator, tensor->release(), bytes, dtype, made, Device::kCuda);
+  return raggrad::AllocateOutput(call.device_memory(), call.device(), index, dtype, std::move(shape));
 }
 
 }  // namespace raggrad::cuda

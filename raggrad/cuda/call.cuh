@@ -1,7 +1,7 @@
 // One call of an operator on a GPU: its stream, device memory, launches and errors. For the host side of .cu files.
 //
 //   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
-//   auto keys = Scratch<uint32_t>::Make(call->ctx, n);                       // device memory
+//   auto keys = Scratch<uint32_t>::Make(call->device_memory(), n);
 //   if (Status s = call->Launch(PrepareKernel, Blocks(n, 256), 256, arguments...); !s.ok()) return s;
 //   if (Status s = call->ReadBack(device_words, host_words); !s.ok()) return s;   // the one synchronisation
 #pragma once
@@ -30,14 +30,17 @@ inline unsigned Blocks(int64_t items, int64_t per_block) noexcept {
 
 // Everything that a Call does can be captured in a CUDA graph.
 struct Call {
-  Context ctx;  // its allocator gives device memory
+  Context ctx;  // its device_allocator is not null
   cudaStream_t stream;
   StreamId stream_id;
   bool starts_early;  // a kernel may start before the kernel before it has ended
-  bool own_pool;      // the allocator is the library's pool: an output may keep more memory than it needs
+  bool own_pool;      // device memory comes from the library's pool: an output may keep more memory than it needs
 
-  // INVALID_ARGUMENT if the stream belongs to another device than the current one.
+  // INVALID_ARGUMENT if the stream belongs to another device than the current one, which is that of the operands.
   static Result<Call> Begin(const Context& ctx) noexcept;
+
+  Device device() const noexcept { return Device::Cuda(stream_id.device); }
+  Allocator& device_memory() const noexcept { return *ctx.device_allocator; }
 
   template <class... Parameters, class... Arguments>
   Status Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, Arguments&&... arguments) const noexcept {
@@ -81,7 +84,7 @@ struct Call {
   Status RunCub(const F& algorithm) const noexcept {
     size_t bytes = 0;
     if (Status s = ToStatus(algorithm(nullptr, bytes), "CUB refused a size"); !s.ok()) return s;
-    const auto memory = Scratch<char>::Make(ctx, static_cast<int64_t>(std::max<size_t>(bytes, 1)));
+    const auto memory = Scratch<char>::Make(device_memory(), static_cast<int64_t>(std::max<size_t>(bytes, 1)));
     if (!memory.ok()) return memory.status();
     return ToStatus(algorithm(const_cast<char*>(memory->data()), bytes), "CUB could not be started");
   }

@@ -27,16 +27,9 @@ void Destroy(void* event) noexcept { Ignore(cudaEventDestroy(static_cast<cudaEve
 
 Result<bool> IsStreamCaptured(void* stream) noexcept { return IsCaptured(static_cast<cudaStream_t>(stream)); }
 
-int SetDevice(int device) noexcept {
-  int before = device;
-  Ignore(cudaGetDevice(&before));
-  if (before != device) Ignore(cudaSetDevice(device));
-  return before;
-}
-
 }  // namespace
 
 extern "C" [[gnu::visibility("default")]] const Events raggrad_cuda_events = {&Identify, &IsStreamCaptured, &Record,
-                                                                              &Wait,     &Destroy,          &SetDevice};
+                                                                              &Wait, &Destroy};
 
 }  // namespace raggrad::cuda

@@ -22,22 +22,6 @@ struct Events {
   Status (*wait)(const StreamId& stream, const void* event) noexcept;
   // Waits that are already queued stay valid.
   void (*destroy)(void* event) noexcept;
-  // Sets the calling thread's current device and returns the one before.
-  int (*set_device)(int device) noexcept;
-};
-
-// Guard that makes the device of a stream the current one.
-class DeviceOf {
- public:
-  DeviceOf(const Events& events, const StreamId& stream) noexcept
-      : events_(events), before_(events.set_device(stream.device)) {}
-  DeviceOf(const DeviceOf&) = delete;
-  DeviceOf& operator=(const DeviceOf&) = delete;
-  ~DeviceOf() { events_.set_device(before_); }
-
- private:
-  const Events& events_;
-  const int before_;
 };
 
 // RAII owner of a CUDA event.

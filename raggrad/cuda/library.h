@@ -13,11 +13,15 @@ struct Library {
   static constexpr char kSymbol[] = "raggrad_cuda_library";
 
   std::string_view version;
-  // Must be called first. Fails if there is no GPU. `heap` is the caller's DefaultAllocator(): contexts that have it
-  // get device memory from the pool of their stream instead.
-  Status (*start)(const Allocator& heap) noexcept;
+  // Must be called first. Fails if there is no GPU.
+  Status (*start)() noexcept;
+  // Makes a GPU the current device of the calling thread and returns the one before. INVALID_ARGUMENT if there is no
+  // such GPU.
+  Result<int> (*set_device)(int number) noexcept;
+  // The pool of a stream of the current device.
   Result<Allocator*> (*pool)(void* stream) noexcept;
-  Result<Tensor> (*copy)(const TensorView& from, Device to, const Context& ctx) noexcept;
+  // Copies bytes between memory of the host and of GPUs, in the order of the context's stream, and waits for the copy.
+  Status (*copy)(void* to, const void* from, size_t bytes, const Context& ctx) noexcept;
 };
 
 }  // namespace raggrad::cuda

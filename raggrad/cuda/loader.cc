@@ -26,6 +26,7 @@ std::string OwnFolder() {
 
 struct Loaded {
   void* handle = nullptr;
+  const Library* library = nullptr;
   std::string problem;  // the reason if there is no handle
 };
 
@@ -48,28 +49,43 @@ Loaded Load() {
   if (loaded.handle == nullptr) return loaded;
   const auto* const library = static_cast<const Library*>(dlsym(loaded.handle, Library::kSymbol));
   if (library == nullptr || library->version != Version()) {
-    loaded = {nullptr, std::string(kFile) + " is of another version than this library, " + std::string(Version())};
-  } else if (const Status s = library->start(DefaultAllocator()); !s.ok()) {
-    loaded = {nullptr, std::string(s.message())};
+    loaded.handle = nullptr;
+    loaded.problem = std::string(kFile) + " is of another version than this library, " + std::string(Version());
+  } else if (const Status s = library->start(); !s.ok()) {
+    loaded.handle = nullptr;
+    loaded.problem = s.message();
+  } else {
+    loaded.library = library;
   }
   return loaded;
+}
+
+const Loaded& LoadOnce() {
+  static constinit FirstUse<Loaded> first;
+  return first.Get(Load);
 }
 
 }  // namespace
 
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept {
   try {
-    static constinit FirstUse<Loaded> first;
-    const Loaded& loaded = first.Get(Load);
-    if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::kCuda, loaded.problem);
+    const Loaded& loaded = LoadOnce();
+    if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::Cuda(), loaded.problem);
     const void* const kernels = dlsym(loaded.handle, symbol);
     if (kernels == nullptr) {
-      return NoKernelForDevice(op, Device::kCuda, "not in this build of the CUDA library");
+      return NoKernelForDevice(op, Device::Cuda(), "not in this build of the CUDA library");
     }
     return kernels;
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted, "no memory to look for the CUDA library");
   }
+}
+
+CurrentGpu::CurrentGpu(int number) noexcept : before_(LoadOnce().library->set_device(number)), number_(number) {}
+
+CurrentGpu::~CurrentGpu() {
+  if (!before_.ok() || *before_ == number_) return;
+  [[maybe_unused]] const Result<int> restored = LoadOnce().library->set_device(*before_);
 }
 
 }  // namespace raggrad::cuda

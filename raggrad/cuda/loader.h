@@ -17,11 +17,31 @@ namespace raggrad::cuda {
 // GPU. The first call in a process starts CUDA, which takes some 100 ms; later ones only look the symbol up.
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept;
 
-// Calls f(const Kernels&), or returns the error of FindKernels.
+// Guard that makes a GPU the current device of the calling thread. Only after FindKernels succeeded.
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(int number) noexcept;
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+  ~CurrentGpu();
+
+  // INVALID_ARGUMENT if there is no such GPU.
+  const Status& status() const noexcept { return before_.status(); }
+
+ private:
+  const Result<int> before_;
+  const int number_;
+};
+
+// Calls f(const Kernels&) while the GPU `device` is the current one, or returns the error of FindKernels or CurrentGpu.
 template <class Kernels, class F>
-auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static_cast<const Kernels*>(nullptr))) {
+auto WithKernels(std::string_view op, Device device, const F& f) noexcept
+    -> decltype(f(*static_cast<const Kernels*>(nullptr))) {
+  if (!device.is_cuda()) return NoKernelForDevice(op, device);
   const Result<const void*> kernels = FindKernels(op, Kernels::kSymbol);
   if (!kernels.ok()) return kernels.status();
+  const CurrentGpu gpu(device.number);
+  if (!gpu.status().ok()) return Named(op, gpu.status());
   return WithOp(op, [&] { return f(*static_cast<const Kernels*>(*kernels)); });
 }
 
@@ -30,9 +50,8 @@ auto WithKernels(std::string_view op, const F& f) noexcept -> decltype(f(*static
 template <class Kernels, class Cpu, class Cuda>
 auto RunOnDevice(std::string_view op, Device device, const Cpu& on_cpu, const Cuda& on_cuda) noexcept
     -> decltype(on_cpu()) {
-  if (device == Device::kCpu) return WithOp(op, [&] { return cpu::InFloatEnvironment(on_cpu); });
-  if (device == Device::kCuda) return WithKernels<Kernels>(op, on_cuda);
-  return NoKernelForDevice(op, device);
+  if (device.is_cpu()) return WithOp(op, [&] { return cpu::InFloatEnvironment(on_cpu); });
+  return WithKernels<Kernels>(op, device, on_cuda);
 }
 
 }  // namespace raggrad::cuda

@@ -8,7 +8,7 @@
 namespace raggrad::cuda {
 
 Status StreamUses::Add(std::string_view op, void* stream, const StreamId& owner) noexcept {
-  return WithKernels<Events>(op, [&](const Events& events) -> Status {
+  return WithKernels<Events>(op, Device::Cuda(owner.device), [&](const Events& events) -> Status {
     const Result<StreamId> user = events.identify(stream);
     if (!user.ok() || *user == owner) return user.status();
     const Result<bool> captured = events.is_captured(stream);

@@ -32,7 +32,7 @@ class BusyStream {
     const Context ctx = stream.MakeContext();
     const OnDevice block(TensorView::Vector<uint8_t>(std::vector<uint8_t>(size_t{64} << 20)), ctx);
     do {
-      const Result<Tensor> copy = CopyTensor(block, Device::kCuda, ctx);
+      const Result<Tensor> copy = CopyTensor(block, Device::Cuda(), ctx);
       EXPECT_TRUE(copy.ok()) << copy.status().message();
       work_(ctx);
       ++rounds_;

@@ -46,7 +46,7 @@ class CapturedGraph {
   template <class F>
   auto Capture(const F& f) {
     Context ctx = stream_.MakeContext();
-    ctx.allocator = &arena_;
+    ctx.device_allocator = &arena_;
     constexpr int kThreadLocal = 1;
     CallDriver("cuStreamBeginCapture_v2", stream_.handle(), kThreadLocal);
     auto result = f(ctx);

@@ -45,13 +45,14 @@ class CountingAllocator final : public Allocator {
 };
 
 // Runs `call(const Context&) -> Status` with an allocator that fails at request 0, 1, 2, ... until it succeeds: every
-// failure must be RESOURCE_EXHAUSTED and give all memory back.
+// failure must be RESOURCE_EXHAUSTED and give all memory back. `which` of the context's allocators fails.
 template <class F>
-void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call, Allocator& source = DefaultAllocator()) {
+void ExpectEveryAllocationFailureIsReported(Context ctx, const F& call, Allocator& source = DefaultAllocator(),
+                                            Allocator* Context::*which = &Context::allocator) {
   for (int64_t fail_at = 0;; ++fail_at) {
     SCOPED_TRACE("request " + std::to_string(fail_at) + " fails");
     CountingAllocator allocator(fail_at, source);
-    ctx.allocator = &allocator;
+    ctx.*which = &allocator;
     const Status status = call(static_cast<const Context&>(ctx));
     if (allocator.requests() <= fail_at) {
       EXPECT_TRUE(status.ok()) << status.message();

@@ -67,7 +67,7 @@ struct Operand {
     }
     switch (in.Below(6)) {
       case 0:
-        view.device = Device::kCuda;
+        view.device = Device::Cuda();
         break;
       case 1:  // no data
         view.data = nullptr;

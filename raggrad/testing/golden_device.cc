@@ -42,7 +42,7 @@ OwnedVariantArray Copy(const VariantArrayView& variant, Device to) {
   for (const std::optional<RaggedView>& element : variant.elements) {
     elements.emplace_back();
     if (!element) continue;
-    elements.back() = OwnedVariantArray::Ragged{Copy(element->nested_splits, Device::kCpu), Copy(element->values, to)};
+    elements.back() = OwnedVariantArray::Ragged{Copy(element->nested_splits, Device::Cpu()), Copy(element->values, to)};
   }
   return {variant.shape, std::move(elements)};
 }
@@ -92,25 +92,25 @@ GoldenCase CopyToDevice(const GoldenCase& golden) {
   copy.op = golden.op;
   copy.attrs = golden.attrs;
   for (const auto& [name, value] : golden.inputs) {
-    copy.inputs.emplace(name, std::visit(CopyInput{StaysOnHost(name) ? Device::kCpu : Device::kCuda}, value));
+    copy.inputs.emplace(name, std::visit(CopyInput{StaysOnHost(name) ? Device::Cpu() : Device::Cuda()}, value));
   }
   return copy;
 }
 
 void WithHostCopy(const GoldenView& output, const std::function<void(const GoldenView&)>& f) {
   if (const auto* const view = std::get_if<TensorView>(&output)) {
-    const Tensor copy = Copy(*view, Device::kCpu);
+    const Tensor copy = Copy(*view, Device::Cpu());
     return f(copy.view());
   }
   if (const auto* const list = std::get_if<std::span<const Tensor>>(&output)) {
     std::vector<Tensor> copies;
-    for (const Tensor& tensor : *list) copies.push_back(Copy(tensor.view(), Device::kCpu));
+    for (const Tensor& tensor : *list) copies.push_back(Copy(tensor.view(), Device::Cpu()));
     return f(std::span<const Tensor>(copies));
   }
-  const OwnedVariantArray copy = Copy(std::get<VariantArrayView>(output), Device::kCpu);
+  const OwnedVariantArray copy = Copy(std::get<VariantArrayView>(output), Device::Cpu());
   f(copy.view());
 }
 
-LimitedDeviceMemory::LimitedDeviceMemory(size_t limit) : limit_(limit), pool_(*CudaPool(nullptr)) {}
+LimitedDeviceMemory::LimitedDeviceMemory(size_t limit) : limit_(limit), pool_(*CudaPool(Device::Cuda(), nullptr)) {}
 
 }  // namespace raggrad::testing

@@ -32,7 +32,7 @@ class GpuTest : public ::testing::Test {
 class OnDevice {
  public:
   explicit OnDevice(const TensorView& host, const Context& ctx = {}) {
-    Result<Tensor> copy = CopyTensor(host, Device::kCuda, ctx);
+    Result<Tensor> copy = CopyTensor(host, Device::Cuda(), ctx);
     if (copy.ok()) {
       tensor_ = *std::move(copy);
     } else {
@@ -50,7 +50,7 @@ class OnDevice {
 
 // A copy in host memory of a tensor from anywhere.
 inline Tensor OnHost(const TensorView& from, const Context& ctx = {}) {
-  Result<Tensor> copy = CopyTensor(from, Device::kCpu, ctx);
+  Result<Tensor> copy = CopyTensor(from, Device::Cpu(), ctx);
   if (copy.ok()) return *std::move(copy);
   ADD_FAILURE() << copy.status().message();
   return {};
@@ -58,7 +58,7 @@ inline Tensor OnHost(const TensorView& from, const Context& ctx = {}) {
 
 // Expects `got`, in device memory, to have dtype, shape and every bit of `want`, in host memory. NaNs are equal.
 inline void ExpectSame(const TensorView& got, const TensorView& want, const Context& ctx = {}) {
-  EXPECT_EQ(got.device, Device::kCuda);
+  EXPECT_EQ(got.device, Device::Cuda());
   EXPECT_EQ(Difference(OnHost(got, ctx).view(), want), "");
 }
 
@@ -88,9 +88,9 @@ void ExpectSame(const Result<T>& got, const Result<T>& want, Tensor T::*first, F
 // Calls call(ctx) -> Status with device memory that runs out at request 0, 1, 2, ... (counting_allocator.h).
 template <class F>
 void ExpectEveryDeviceAllocationFailureIsReported(const F& call) {
-  const Result<Allocator*> pool = CudaPool(nullptr);
+  const Result<Allocator*> pool = CudaPool(Device::Cuda(), nullptr);
   ASSERT_TRUE(pool.ok()) << pool.status().message();
-  ExpectEveryAllocationFailureIsReported({}, call, **pool);
+  ExpectEveryAllocationFailureIsReported({}, call, **pool, &Context::device_allocator);
 }
 
 template <class T>
@@ -106,7 +106,7 @@ double AsDouble(T value) {
 // memory; a sum that may cancel needs `absolute`. Infinities and NaNs must be the same. For FloatTypes.
 inline void ExpectClose(const TensorView& got, const TensorView& want, double relative, double absolute = 0,
                         const Context& ctx = {}) {
-  EXPECT_EQ(got.device, Device::kCuda);
+  EXPECT_EQ(got.device, Device::Cuda());
   ASSERT_EQ(got.dtype, want.dtype);
   ASSERT_TRUE(got.shape == want.shape);
   const Tensor host = OnHost(got, ctx);

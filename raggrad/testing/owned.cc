@@ -18,7 +18,7 @@ Allocator& OperandMemory() {
 Tensor NewTensor(DType dtype, Shape shape, size_t bytes) {
   void* const data = bytes == 0 ? nullptr : OperandMemory().Allocate(bytes);
   if (bytes != 0 && data == nullptr) std::abort();
-  return {&OperandMemory(), data, bytes, dtype, std::move(shape), Device::kCpu};
+  return {&OperandMemory(), data, bytes, dtype, std::move(shape), Device::Cpu()};
 }
 
 template <class... Parts>

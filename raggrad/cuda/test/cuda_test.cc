@@ -28,14 +28,15 @@ TEST_F(WithoutGpuTest, StatusSaysWhatIsMissing) {
 
 TEST_F(WithoutGpuTest, PoolAndCopyGiveTheSameReason) {
   const std::array<float, 3> values = {1, 2, 3};
-  EXPECT_THAT(CudaPool(nullptr), StatusIs(Code::kUnimplemented, HasSubstr("CudaPool: there are no kernels")));
-  EXPECT_THAT(CopyTensor(TensorView::Vector<float>(values), Device::kCuda),
+  EXPECT_THAT(CudaPool(Device::Cuda(), nullptr),
+              StatusIs(Code::kUnimplemented, HasSubstr("CudaPool: there are no kernels")));
+  EXPECT_THAT(CopyTensor(TensorView::Vector<float>(values), Device::Cuda()),
               StatusIs(Code::kUnimplemented, HasSubstr("CopyTensor: there are no kernels")));
 }
 
 TEST(CudaTest, CopyRefusesStrings) {
   const String text = {"a", 1};
-  EXPECT_THAT(CopyTensor(TensorView::Scalar(text), Device::kCuda),
+  EXPECT_THAT(CopyTensor(TensorView::Scalar(text), Device::Cuda()),
               StatusIs(Code::kInvalidArgument, HasSubstr("from: expected a type of fixed size, got string")));
 }
 

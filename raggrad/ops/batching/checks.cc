@@ -93,8 +93,7 @@ Status PieceFit::Add(std::string_view op, int64_t row, const TensorView& piece) 
   }
   if (piece.dtype != dtype_) return misfit("Types of inputs should match: ", "type", dtype_, piece.dtype);
   if (piece.device != device_) {
-    return misfit("pieces are on different devices: ", "DLPack device type", static_cast<int32_t>(device_),
-                  static_cast<int32_t>(piece.device));
+    return misfit("pieces are on different devices: ", "device", device_, piece.device);
   }
   if (__builtin_add_overflow(rows_, piece.dim(0), &rows_)) {
     return InvalidArgument(op, "the rows of the pieces add up to more than 2^63 - 1 [piece ", row, "]");

@@ -39,7 +39,7 @@ class PieceFit {
   std::optional<int64_t> first_row_;
   Shape shape_;
   DType dtype_ = DType::kInvalid;
-  Device device_ = Device::kCpu;
+  Device device_;
   int64_t rows_ = 0;
 };
 

@@ -31,7 +31,7 @@ Result<ToVariantProblem> Check(std::span<const TensorView> splits, const TensorV
   for (size_t i = 0; i < splits.size(); ++i) {
     const LevelName name(static_cast<int64_t>(i));
     const Operand level{name, splits[i]};
-    const bool in_host_memory = splits[i].device == Device::kCpu;  // which is fine wherever the values are
+    const bool in_host_memory = splits[i].device.is_cpu();  // which is fine wherever the values are
     if (Status s =
             in_host_memory ? CheckOperands(kOp, {level}) : CheckOperands(kOp, {{"rt_dense_values", values}, level});
         !s.ok()) {

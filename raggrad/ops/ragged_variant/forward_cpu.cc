@@ -6,7 +6,7 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
-#include "raggrad/cuda/cuda.h"
+#include "raggrad/cuda/host_copy.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 #include "raggrad/ops/ragged_variant/splits.h"
 #include "raggrad/ops/ragged_variant/values.h"
@@ -31,7 +31,7 @@ class HostSplits {
   static Result<HostSplits> Make(const ToVariantProblem& problem, const Context& ctx) noexcept {
     HostSplits splits;
     splits.views_ = problem.splits;
-    const auto elsewhere = [](const TensorView& level) { return level.device != Device::kCpu; };
+    const auto elsewhere = [](const TensorView& level) { return !level.device.is_cpu(); };
     if (std::ranges::none_of(problem.splits, elsewhere)) return splits;
     auto copies = List<Tensor>::Make(&DefaultAllocator(), problem.levels());
     if (!copies.ok()) return copies.status();
@@ -40,7 +40,7 @@ class HostSplits {
     for (int64_t i = 0; i < problem.levels(); ++i) {
       (*views)[i] = problem.level(i);
       if (!elsewhere(problem.level(i))) continue;
-      Result<Tensor> copy = CopyTensor(problem.level(i), Device::kCpu, ctx);
+      Result<Tensor> copy = cuda::CopyToHost(problem.op, problem.level(i), ctx);
       if (!copy.ok()) return copy.status();
       (*copies)[i] = *std::move(copy);
       (*views)[i] = (*copies)[i].view();
@@ -127,15 +127,15 @@ void CopyLevel(const Cuts<I>& cuts, int64_t level, I* to, Executor& executor) no
 }
 
 template <class I>
-Result<Tensor> CopySplits(const Cuts<I>& cuts, const Context& host) noexcept {
+Result<Tensor> CopySplits(const Cuts<I>& cuts, const Context& ctx) noexcept {
   int64_t places = 0;
   bool overflow = false;
   for (int64_t i = 0; i < cuts.levels(); ++i) overflow |= __builtin_add_overflow(places, cuts.places(i), &places);
   if (overflow) return Status(Code::kResourceExhausted, "no memory for the splits of the elements");
-  Result<Tensor> output = AllocateOutput(host, 1, kDTypeOf<I>, Shape{places});
+  Result<Tensor> output = AllocateOutput(ctx, 1, kDTypeOf<I>, Shape{places});
   if (!output.ok()) return output;
   I* to = output->As<I>();
-  for (int64_t i = 0; i < cuts.levels(); to += cuts.places(i++)) CopyLevel(cuts, i, to, ExecutorOf(host));
+  for (int64_t i = 0; i < cuts.levels(); to += cuts.places(i++)) CopyLevel(cuts, i, to, ExecutorOf(ctx));
   return output;
 }
 
@@ -163,16 +163,15 @@ TensorView SliceValues(const Cuts<I>& cuts, int64_t r, const Tensor& values, siz
 template <class I>
 Result<VariantArray> Cut(const ToVariantProblem& problem, const Context& ctx) noexcept {
   const Cuts<I> cuts(problem);
-  const Context host = HostContext(ctx, problem.values.device);
   Result<Tensor> values = Copy(problem.op, "rt_dense_values", 0, problem.values, ctx);
   if (!values.ok()) return values.status();
-  Result<Tensor> splits = CopySplits(cuts, host);
+  Result<Tensor> splits = CopySplits(cuts, ctx);
   if (!splits.ok()) return splits.status();
 
   const int64_t n = cuts.elements();
-  Result<List<TensorView>> split_views = List<TensorView>::Make(host.allocator, n * cuts.levels());
+  Result<List<TensorView>> split_views = List<TensorView>::Make(ctx.allocator, n * cuts.levels());
   if (!split_views.ok()) return split_views.status();
-  auto elements = List<std::optional<RaggedView>>::Make(host.allocator, n);
+  auto elements = List<std::optional<RaggedView>>::Make(ctx.allocator, n);
   if (!elements.ok()) return elements.status();
   const size_t levels = static_cast<size_t>(cuts.levels());
   const size_t row_bytes =

@@ -1,6 +1,6 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
-#include "raggrad/cuda/cuda.h"
+#include "raggrad/cuda/host_copy.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/ragged_variant/tensor_text.h"
@@ -45,7 +45,7 @@ Result<FromVariantProblem> Check(const VariantArrayView& encoded, int64_t input_
   if (Status s = CheckMinimum("input_ragged_rank", input_ragged_rank, -1); !s.ok()) return s;
   const Result<int64_t> rank = InputRaggedRank(input_ragged_rank, output_ragged_rank, encoded.shape.rank());
   if (!rank.ok()) return rank.status();
-  Device device = Device::kCpu;
+  Device device;
   if (!encoded.elements.empty() && encoded.elements[0]) device = encoded.elements[0]->values.device;
   return FromVariantProblem{kOp,          encoded.shape, encoded.elements, *rank, output_ragged_rank,
                             values_dtype, splits_dtype,  device,           stream};
@@ -68,10 +68,8 @@ void AppendText(std::string& text, const Place& place) {
 // Checks that a tensor of an element is on the right device and readable.
 Status CheckTensor(Device device, const Place& place, const TensorView& view) noexcept {
   if (view.device != device) {
-    return InvalidArgument(kOp, "operands are on different devices [", place, ": expected DLPack device type ",
-                           static_cast<int32_t>(device), ", that of ",
-                           place.level < 0 ? "the first element" : "host memory", ", got ",
-                           static_cast<int32_t>(view.device), "]");
+    return InvalidArgument(kOp, "operands are on different devices [", place, ": expected ",
+                           place.level < 0 ? "that of the first element, " : "", device, ", got ", view.device, "]");
   }
   return IsReadable(view) ? Status() : Unreadable(kOp, place, view);
 }
@@ -84,7 +82,7 @@ Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t l
                            ", found: ", MessageName(splits.dtype), " [", place, ": expected dtype ",
                            problem.splits_dtype, ", got ", splits.dtype, "]");
   }
-  if (Status s = CheckTensor(Device::kCpu, place, splits); !s.ok()) return s;
+  if (Status s = CheckTensor(Device::Cpu(), place, splits); !s.ok()) return s;
   if (splits.rank() == 1) return {};
   return InvalidArgument(kOp, "Ragged splits must have rank 1; encoded scalar element at index ", i,
                          " has splits Tensor ", TensorText{splits}, " [", place, ": expected rank 1, got shape ",
@@ -95,8 +93,8 @@ Status CheckStoredSplits(const FromVariantProblem& problem, int64_t i, int64_t l
 Status ScalarValues(const FromVariantProblem& problem, int64_t i, const TensorView& values) noexcept {
   Context ctx;
   ctx.stream = problem.stream;
-  const bool elsewhere = problem.device != Device::kCpu;
-  const Result<Tensor> copy = elsewhere ? CopyTensor(values, Device::kCpu, ctx) : Tensor();
+  const bool elsewhere = !problem.device.is_cpu();
+  const Result<Tensor> copy = elsewhere ? cuda::CopyToHost(kOp, values, ctx) : Tensor();
   if (!copy.ok()) return copy.status();
   return InvalidArgument(kOp, "Ragged values must have rank >= 1; encoded scalar element at index ", i,
                          " has values Tensor: ", TensorText{elsewhere ? copy->view() : values}, " [", Place{i},

@@ -164,10 +164,9 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx)
   const Shape shape = Shape::WithDim0(rows, problem.output_ragged_rank == 0 ? first.dims() : first.tail());
   if (!shape.valid()) return MakeError(Code::kResourceExhausted, problem.op, ": no memory for a shape");
 
-  const Context host = HostContext(ctx, problem.device);
-  Result<Scratch<Piece>> pieces = Scratch<Piece>::Make(host, problem.n());
+  Result<Scratch<Piece>> pieces = Scratch<Piece>::Make(ctx, problem.n());
   if (!pieces.ok()) return pieces.status();
-  ForEachElement(problem, ExecutorOf(host), [&](int64_t i) {
+  ForEachElement(problem, ExecutorOf(ctx), [&](int64_t i) {
     const TensorView& values = problem.element(i).values;
     (*pieces)[i] = {values.data, *values.shape.NumElements()};
   });
@@ -181,16 +180,16 @@ Result<Tensor> JoinValues(const FromVariantProblem& problem, const Context& ctx)
 
 // Makes all levels of the result.
 template <class I>
-Status MakeSplits(const FromVariantProblem& problem, List<Tensor>& nested_splits, const Context& host) noexcept {
+Status MakeSplits(const FromVariantProblem& problem, List<Tensor>& nested_splits, const Context& ctx) noexcept {
   const bool scalar = problem.shape.rank() == 0;
-  Result<Scratch<int64_t>> sizes = Scratch<int64_t>::Make(host, scalar ? 0 : problem.n());
+  Result<Scratch<int64_t>> sizes = Scratch<int64_t>::Make(ctx, scalar ? 0 : problem.n());
   if (!sizes.ok()) return sizes.status();
-  Result<Scratch<int64_t>> offsets = Scratch<int64_t>::Make(host, problem.input_ragged_rank > 0 ? problem.n() : 0);
+  Result<Scratch<int64_t>> offsets = Scratch<int64_t>::Make(ctx, problem.input_ragged_rank > 0 ? problem.n() : 0);
   if (!offsets.ok()) return offsets.status();
-  const Splits<I> splits(problem, sizes->data(), offsets->data(), host);
+  const Splits<I> splits(problem, sizes->data(), offsets->data(), ctx);
   for (int64_t level = 0; level < problem.output_ragged_rank; ++level) {
     Result<Tensor> made = scalar ? Copy(problem.op, "encoded_ragged", static_cast<int>(level),
-                                        problem.element(0).nested_splits[static_cast<size_t>(level)], host)
+                                        problem.element(0).nested_splits[static_cast<size_t>(level)], ctx)
                                  : splits.Make(level);
     if (!made.ok()) return made.status();
     nested_splits[level] = *std::move(made);
@@ -200,12 +199,11 @@ Status MakeSplits(const FromVariantProblem& problem, List<Tensor>& nested_splits
 
 template <class I>
 Result<Ragged> Stack(const FromVariantProblem& problem, const Context& ctx) noexcept {
-  const Context host = HostContext(ctx, problem.device);
-  Result<List<Tensor>> nested_splits = List<Tensor>::Make(host.allocator, problem.output_ragged_rank);
+  Result<List<Tensor>> nested_splits = List<Tensor>::Make(ctx.allocator, problem.output_ragged_rank);
   if (!nested_splits.ok()) return nested_splits.status();
-  Result<List<TensorView>> split_views = List<TensorView>::Make(host.allocator, problem.output_ragged_rank);
+  Result<List<TensorView>> split_views = List<TensorView>::Make(ctx.allocator, problem.output_ragged_rank);
   if (!split_views.ok()) return split_views.status();
-  if (Status s = MakeSplits<I>(problem, *nested_splits, host); !s.ok()) return s;
+  if (Status s = MakeSplits<I>(problem, *nested_splits, ctx); !s.ok()) return s;
   Result<Tensor> values = problem.shape.rank() == 0
                               ? Copy(problem.op, "encoded_ragged", static_cast<int>(problem.output_ragged_rank),
                                      problem.element(0).values, ctx)

@@ -45,9 +45,9 @@ Result<Shape> ReadDenseShape(const TensorView& dense_values_shape) noexcept {
 
 // The device of the values: that of row_splits or, as row_splits may be in host memory, of the first element there is.
 Device DeviceOf(const VariantArrayView& encoded, const TensorView& row_splits) noexcept {
-  if (row_splits.device != Device::kCpu) return row_splits.device;
+  if (!row_splits.device.is_cpu()) return row_splits.device;
   const auto present = std::ranges::find_if(encoded.elements, [](const auto& element) { return element.has_value(); });
-  return present == encoded.elements.end() ? Device::kCpu : (*present)->values.device;
+  return present == encoded.elements.end() ? Device::Cpu() : (*present)->values.device;
 }
 
 // Checks in TensorFlow's order: the first fault decides about the error.
@@ -61,10 +61,9 @@ Result<GradProblem> Check(const VariantArrayView& encoded, const TensorView& row
   if (Status s = CheckVariantShape(kOp, "encoded_ragged_grad", encoded); !s.ok()) return s;
   if (Status s = CheckOperands(kOp, {{"row_splits", row_splits}}); !s.ok()) return s;
   if (Status s = CheckOperands(kOp, {{"dense_values_shape", dense_values_shape}}); !s.ok()) return s;
-  if (dense_values_shape.device != Device::kCpu) {
-    return InvalidArgument(kOp,
-                           "dense_values_shape must be in host memory [dense_values_shape: got DLPack device type ",
-                           static_cast<int32_t>(dense_values_shape.device), "]");
+  if (!dense_values_shape.device.is_cpu()) {
+    return InvalidArgument(kOp, "dense_values_shape must be in host memory [dense_values_shape: got ",
+                           dense_values_shape.device, "]");
   }
   Result<Shape> dense_shape = ReadDenseShape(dense_values_shape);
   if (!dense_shape.ok()) return dense_shape.status();
@@ -88,8 +87,7 @@ void AppendText(std::string& text, const Place& place) {
 Result<int64_t> CountPresent(const GradProblem& problem, int64_t i, const TensorView& values) noexcept {
   if (values.device != problem.device) {
     return InvalidArgument(problem.op, "operands are on different devices [encoded_ragged_grad[", i,
-                           "]: expected that of the other operands (DLPack device type ",
-                           static_cast<int32_t>(problem.device), "), got ", static_cast<int32_t>(values.device), "]");
+                           "]: expected that of the other operands (", problem.device, "), got ", values.device, "]");
   }
   if (values.dtype != problem.dtype) {
     return InvalidArgument(problem.op, "Type mismatch: actual ", MessageName(values.dtype), " vs. expect ",
@@ -142,8 +140,8 @@ std::string_view MessageName(DType dtype) noexcept {
 }
 
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept {
-  if (device == Device::kCpu) return {};
-  if (device != Device::kCuda || values_dtype == DType::kString) return NoKernelForDevice(op, device);
+  if (device.is_cpu()) return {};
+  if (!device.is_cuda() || values_dtype == DType::kString) return NoKernelForDevice(op, device);
   return cuda::FindKernels(op, cuda::BatchedCopy::kSymbol).status();
 }
 

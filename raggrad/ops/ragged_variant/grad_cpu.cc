@@ -8,7 +8,7 @@
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cuda/batched_copy.h"
-#include "raggrad/cuda/cuda.h"
+#include "raggrad/cuda/host_copy.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 #include "raggrad/ops/ragged_variant/splits.h"
@@ -123,7 +123,7 @@ Result<Tensor> JoinOnDevice(const GradProblem& problem, const Counts<I>& counts,
     });
     return stop < end || overflow ? -1 : next;
   };
-  return cuda::WithKernels<cuda::BatchedCopy>(problem.op, [&](const cuda::BatchedCopy& kernels) {
+  return cuda::WithKernels<cuda::BatchedCopy>(problem.op, problem.device, [&](const cuda::BatchedCopy& kernels) {
     return kernels.join(problem.n(), write, ExecutorOf(ctx), 0, problem.dtype, problem.dense_shape, ctx);
   });
 }
@@ -132,13 +132,13 @@ Result<Tensor> JoinOnDevice(const GradProblem& problem, const Counts<I>& counts,
 template <class I>
 Result<Tensor> CheckAndJoin(const GradProblem& problem, const TensorView& row_splits, const Context& ctx) noexcept {
   const Counts<I> counts(problem, row_splits);
-  const bool queued = problem.device == Device::kCuda && problem.n() > 1;
+  const bool queued = problem.device.is_cuda() && problem.n() > 1;
   Result<Tensor> joined = queued ? JoinOnDevice(problem, counts, ctx) : Tensor();
   if (row_splits.rank() != 0) {
     if (Status s = CheckSplits(problem.op, "row_splits", row_splits, {}, ExecutorOf(ctx)); !s.ok()) return s;
   }
   if (queued && joined.ok()) return joined;
-  const Result<Layout> layout = LayOut(problem, counts, HostContext(ctx, problem.device));
+  const Result<Layout> layout = LayOut(problem, counts, ctx);
   if (!layout.ok()) return layout.status();
   if (queued) return joined;
   return Join(
@@ -151,8 +151,8 @@ Result<Tensor> CheckAndJoin(const GradProblem& problem, const TensorView& row_sp
 Result<Tensor> ToVariantGradient(const GradProblem& problem, const Context& ctx) noexcept {
   TensorView row_splits = problem.row_splits;
   Result<Tensor> copy = Tensor();
-  if (row_splits.rank() != 0 && row_splits.device != Device::kCpu) {
-    copy = CopyTensor(row_splits, Device::kCpu, ctx);
+  if (row_splits.rank() != 0 && !row_splits.device.is_cpu()) {
+    copy = cuda::CopyToHost(problem.op, row_splits, ctx);
     if (!copy.ok()) return copy.status();
     row_splits = copy->view();
   }

@@ -6,8 +6,8 @@
 namespace raggrad::ragged_variant::on_cpu {
 
 Result<Tensor> Join(std::string_view op, Device device, const cpu::Joined& joined, const Context& ctx) noexcept {
-  if (device == Device::kCpu) return cpu::Join(joined, ctx);
-  return cuda::WithKernels<cuda::BatchedCopy>(op, [&](const cuda::BatchedCopy& kernels) {
+  if (device.is_cpu()) return cpu::Join(joined, ctx);
+  return cuda::WithKernels<cuda::BatchedCopy>(op, device, [&](const cuda::BatchedCopy& kernels) {
     return cuda::JoinListed(kernels, joined.pieces, joined.output, joined.dtype, joined.shape, ctx);
   });
 }

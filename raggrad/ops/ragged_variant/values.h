@@ -11,13 +11,6 @@ namespace raggrad::ragged_variant::on_cpu {
 
 inline constexpr int64_t kElementGrain = 2048;  // elements: some 10 us of looking at them
 
-// The context for scratch and splits, which are in host memory even if the values are on `device`.
-inline Context HostContext(const Context& ctx, Device device) noexcept {
-  Context host = ctx;
-  if (device != Device::kCpu) host.allocator = &DefaultAllocator();
-  return host;
-}
-
 // Joins pieces that are on `device`; their list is in host memory.
 Result<Tensor> Join(std::string_view op, Device device, const cpu::Joined& joined, const Context& ctx) noexcept;
 

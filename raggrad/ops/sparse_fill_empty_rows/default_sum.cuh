@@ -146,7 +146,7 @@ Status SumDefault(const Call& call, const T* grad, int64_t n_full, const uint32_
     }
   }
   const unsigned tiles = cuda::Blocks(n_full, kTile);
-  auto tile_sums = Scratch<Sum<T>>::Make(call.ctx, tiles);
+  auto tile_sums = Scratch<Sum<T>>::Make(call.device_memory(), tiles);
   if (!tile_sums.ok()) return tile_sums.status();
   if (Status s = call.Launch(SumTiles<T>, tiles, kTileThreads, grad, n_full, named, tile_sums->data()); !s.ok()) {
     return s;

@@ -119,7 +119,7 @@ Status Place(const Call& call, Order order, const Data<E>& data) noexcept {
 template <class Number, class E>
 Status SortAndPlace(const Call& call, const Data<E>& data) noexcept {
   const int64_t n = data.n;
-  auto numbers = Scratch<Number>::Make(call.ctx, 4 * n);
+  auto numbers = Scratch<Number>::Make(call.device_memory(), 4 * n);
   if (!numbers.ok()) return numbers.status();
   Number* const memory = numbers->data();
   cub::DoubleBuffer<Number> rows(memory, memory + n), entries(memory + 2 * n, memory + 3 * n);
@@ -157,7 +157,7 @@ struct RowsSeen {
 Result<RowsSeen> LookAtRows(const UncapturedCall& call, const ForwardProblem& problem, bool* empty) noexcept {
   const int64_t n = problem.n(), rows = problem.rows;
   if (rows == 0) return RowsSeen{};
-  auto words = Scratch<uint64_t>::Make(call.ctx, rows + 2);
+  auto words = Scratch<uint64_t>::Make(call.device_memory(), rows + 2);
   if (!words.ok()) return words.status();
   uint64_t* const first_bad = words->data() + rows;
   uint64_t* const ascending = first_bad + 1;

@@ -98,9 +98,9 @@ Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& 
   auto d_default_value = AllocateOutput(*call, 1, dtype, Shape{});
   if (!d_default_value.ok()) return d_default_value.status();
   const int64_t words = Blocks(n_full, kTile) * kTileWords;
-  auto named = Scratch<uint32_t>::Make(call->ctx, words);
+  auto named = Scratch<uint32_t>::Make(call->device_memory(), words);
   if (!named.ok()) return named.status();
-  auto first_bad = Scratch<uint64_t>::Make(call->ctx, 1);
+  auto first_bad = Scratch<uint64_t>::Make(call->device_memory(), 1);
   if (!first_bad.ok()) return first_bad.status();
 
   if (Status s = call->Fill(named->data(), 0, static_cast<size_t>(words) * sizeof(uint32_t)); !s.ok()) return s;

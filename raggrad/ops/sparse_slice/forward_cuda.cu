@@ -50,8 +50,8 @@ __global__ void CopyInside(const __grid_constant__ SliceBox<kDims> box, const in
 
 // In host memory, as shape, start and size are: it is known before the GPU starts, and a slice of the result can take
 // it as its shape.
-Result<Tensor> MakeOutputShape(const ForwardProblem& problem) noexcept {
-  auto output_shape = ::raggrad::AllocateOutput(Context{}, 2, DType::kInt64, Shape{problem.d()});
+Result<Tensor> MakeOutputShape(const Call& call, const ForwardProblem& problem) noexcept {
+  auto output_shape = ::raggrad::AllocateOutput(call.ctx, 2, DType::kInt64, Shape{problem.d()});
   if (!output_shape.ok()) return output_shape;
   for (size_t c = 0; c < problem.shape.size(); ++c) {
     output_shape->As<int64_t>()[c] = OutputDim(problem.shape[c], problem.start[c], problem.size[c]);
@@ -64,9 +64,9 @@ Result<SparseSliceOutput> Slice(const UncapturedCall& call, const ForwardProblem
   const SliceBox<kDims> box(problem);
   const int64_t n = problem.n();
   const int64_t tiles = Blocks(n, kTile);
-  auto bits = Scratch<uint32_t>::Make(call.ctx, tiles * kWarp);
+  auto bits = Scratch<uint32_t>::Make(call.device_memory(), tiles * kWarp);
   if (!bits.ok()) return bits.status();
-  auto ends = Scratch<uint64_t>::Make(call.ctx, tiles);
+  auto ends = Scratch<uint64_t>::Make(call.device_memory(), tiles);
   if (!ends.ok()) return ends.status();
   uint64_t kept = 0;
   if (n > 0) {
@@ -78,7 +78,7 @@ Result<SparseSliceOutput> Slice(const UncapturedCall& call, const ForwardProblem
   if (!output_indices.ok()) return output_indices.status();
   auto output_values = AllocateOutput(call, 1, problem.values.dtype, Shape{total});
   if (!output_values.ok()) return output_values.status();
-  auto output_shape = MakeOutputShape(problem);
+  auto output_shape = MakeOutputShape(call, problem);
   if (!output_shape.ok()) return output_shape.status();
   if (total > 0) {
     Status status = Visit(SliceTypes{}, problem.values.dtype, [&]<class T>() -> Status {

@@ -141,10 +141,10 @@ struct Guess {
 template <int kDims>
 Result<Guess> PropagateByGuess(const UncapturedCall& call, const GradProblem& problem, void* val_grad) noexcept {
   const int64_t tiles = Blocks(problem.n, kTile);
-  auto bits = Scratch<uint32_t>::Make(call.ctx, tiles * kWarp);
+  auto bits = Scratch<uint32_t>::Make(call.device_memory(), tiles * kWarp);
   if (!bits.ok()) return bits.status();
   const auto d = static_cast<int64_t>(problem.input_start.size());
-  auto words = Scratch<uint64_t>::Make(call.ctx, tiles + 1 + 2 * d);
+  auto words = Scratch<uint64_t>::Make(call.device_memory(), tiles + 1 + 2 * d);
   if (!words.ok()) return words.status();
   uint64_t* const ends = words->data();
   uint64_t* const right = ends + tiles;
@@ -202,7 +202,7 @@ Status PropagateOnHost(const UncapturedCall& call, const GradProblem& problem, T
   if (!output.ok()) return output.status();
   if (Status s = call.AwaitAll("operands could not be copied"); !s.ok()) return s;
 
-  const GradProblem on_host{{grad_copy->data(), grad.dtype, grad.shape, Device::kCpu},
+  const GradProblem on_host{{grad_copy->data(), grad.dtype, grad.shape, Device::Cpu()},
                             input->data(),
                             problem.input_start,
                             output->data(),

@@ -45,7 +45,7 @@ class GuestCudaTest : public GpuTest {
 
     VariantArrayView variant() const { return {Shape{2}, pieces}; }
     MutableTensorView mutable_table() {
-      return {table.tensor().data(), table.view().dtype, table.view().shape, Device::kCuda};
+      return {table.tensor().data(), table.view().dtype, table.view().shape, Device::Cuda()};
     }
   };
 
@@ -120,10 +120,10 @@ class GuestCudaTest : public GpuTest {
          }},
         {"UnbatchGrad", [&](const Context& ctx) { return UnbatchGrad(ctx).status(); }},
         {"CopyTensor to the host",
-         [&](const Context& ctx) { return CopyTensor(o.vector, Device::kCpu, ctx).status(); }},
+         [&](const Context& ctx) { return CopyTensor(o.vector, Device::Cpu(), ctx).status(); }},
         {"CopyTensor to the device",
          [&](const Context& ctx) {
-           return CopyTensor(Array<float>({1, 2}), Device::kCuda, ctx).status();
+           return CopyTensor(Array<float>({1, 2}), Device::Cuda(), ctx).status();
          }},
     };
   }
@@ -220,7 +220,7 @@ TEST_F(GuestCudaTest, OperatorsThatOnlyQueueCanBeCaptured) {
   const CudaStream stream;
   DeviceArena arena(size_t{1} << 22);
   Context ctx = stream.MakeContext();
-  ctx.allocator = &arena;
+  ctx.device_allocator = &arena;
   for (const Operator& op : Queueing()) {
     SCOPED_TRACE(op.name);
     EXPECT_THAT(op.call(ctx), IsOk());

@@ -93,7 +93,7 @@ void RunOnGpu(const GoldenCase& golden, GoldenOperator call) {
   };
   LimitedDeviceMemory small_memory(kSmallMemory);
   Context ctx;
-  if (ExpectedCode(golden) == Code::kResourceExhausted) ctx.allocator = &small_memory;
+  if (ExpectedCode(golden) == Code::kResourceExhausted) ctx.device_allocator = &small_memory;
   ctx.accumulation = Accumulation::kSequential;
   ExpectedOutputs expected(golden);
   HostCopies outputs(expected);

@@ -118,7 +118,7 @@ TEST(StoppingTest, Plan) {
 TEST(StoppingTest, UpdateInPlace) {
   const Ids ids;
   const auto update = [&](std::vector<float>& table, const Context& ctx) {
-    const MutableTensorView view{table.data(), DType::kFloat32, Shape{kTableRows, 4}, Device::kCpu};
+    const MutableTensorView view{table.data(), DType::kFloat32, Shape{kTableRows, 4}, Device::Cpu()};
     return SparseSegmentGradApply(SegmentCombiner::kSum, ids.grad(), ids.indices(), ids.segment_ids(), Sgd{0.5}, view,
                                   ctx);
   };

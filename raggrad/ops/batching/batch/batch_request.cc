@@ -61,7 +61,7 @@ Status CheckTensors(const std::vector<SharedView>& tensors) {
     const TensorView& tensor = tensors[i].view;
     const std::string name = "in_tensors[" + std::to_string(i) + "]";
     if (Status s = CheckOperands(kOp, {{"in_tensors[0]", tensors[0].view}, {name, tensor}}); !s.ok()) return s;
-    if (tensor.device != Device::kCpu) return NoKernelForDevice(kOp, tensor.device);
+    if (!tensor.device.is_cpu()) return NoKernelForDevice(kOp, tensor.device);
     if (Status s = CheckStringData(kOp, name, tensor); !s.ok()) return s;
   }
   if (std::ranges::any_of(tensors, [](const SharedView& tensor) { return tensor.view.rank() == 0; })) {

@@ -14,7 +14,6 @@ namespace raggrad::batching {
 namespace {
 
 using cuda::BatchedCopy;
-using cuda::DeviceOf;
 using cuda::Event;
 using cuda::Events;
 using cuda::StreamId;
@@ -63,7 +62,7 @@ Result<StreamId> CheckStream(const Events& events, std::string_view op, void* st
 Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
   const Result<PieceList> list = PieceList::Of(pieces);
   if (!list.ok()) return list.status();
-  return WithKernels<BatchedCopy>(op, [&](const BatchedCopy& kernels) {
+  return WithKernels<BatchedCopy>(op, pieces[0].view.device, [&](const BatchedCopy& kernels) {
     return cuda::JoinListed(kernels, list->pieces(), 0, list->dtype(), list->shape(), ctx);
   });
 }
@@ -71,7 +70,7 @@ Result<Tensor> JoinViews(const Context& ctx, std::string_view op, std::span<cons
 }  // namespace
 
 Status CheckDevice(std::string_view op, Device device, DType dtype) noexcept {
-  if (device != Device::kCuda || dtype == DType::kString) return NoKernelForDevice(op, device);
+  if (!device.is_cuda() || dtype == DType::kString) return NoKernelForDevice(op, device);
   return cuda::FindKernels(op, Events::kSymbol).status();
 }
 
@@ -95,12 +94,11 @@ Result<SharedView> KeepOnDevice(const Context& ctx, std::string_view op, const S
       return MakeError(Code::kResourceExhausted, op, ": no memory for a piece");
     }
   };
-  return WithKernels<Events>(op, keep);
+  return WithKernels<Events>(op, piece.view.device, keep);
 }
 
 Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
   const auto join = [&](const Events& events) -> Result<Tensor> {
-    const DeviceOf device(events, Of(pieces[0]).stream);  // the calling thread need not be the owner's
     const Result<StreamId> owner = CheckStream(events, op, ctx.stream);
     if (!owner.ok()) return owner.status();
     const auto made = [&](const DevicePiece& piece) { return piece.made.Delay(*owner); };
@@ -113,7 +111,7 @@ Result<Tensor> JoinOnDevice(const Context& ctx, std::string_view op, std::span<c
     if (Status s = ForOtherStreams(pieces, *owner, dropped); !s.ok()) return s;
     return joined;
   };
-  return WithKernels<Events>(op, join);
+  return WithKernels<Events>(op, pieces[0].view.device, join);
 }
 
 }  // namespace raggrad::batching

@@ -38,7 +38,7 @@ Result<Tensor> Join(const Context& ctx, int output, const PieceList& list) noexc
 }
 
 Result<Tensor> JoinShared(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {
-  if (pieces[0].view.device != Device::kCpu) return JoinOnDevice(ctx, op, pieces);
+  if (!pieces[0].view.device.is_cpu()) return JoinOnDevice(ctx, op, pieces);
   const Result<PieceList> list = PieceList::Of(pieces);
   if (!list.ok()) return list.status();
   return Join(ctx, 0, *list);
@@ -56,7 +56,7 @@ Result<Tensor> CopyRows(const Context& ctx, const TensorView& view, int64_t begi
 
 Result<Tensor> NoRows(const Context& ctx, int output, const TensorView& view) noexcept {
   Result<Tensor> empty = AllocateOutput(ctx, output, view.dtype, Shape::WithDim0(0, view.shape.tail()));
-  if (!empty.ok() || view.device == Device::kCpu) return empty;
+  if (!empty.ok() || view.device.is_cpu()) return empty;
   return Tensor(ctx.allocator, nullptr, 0, view.dtype, empty->shape(), view.device);
 }
 

@@ -138,7 +138,7 @@ std::function<void()> Script::Misbehaviour() {
     return [this] {
       const float value = 1;
       const int64_t index[] = {1, 0, 1}, id = 1;
-      const TensorView piece{&value, DType::kFloat32, Shape{1, 1}, Device::kCpu};
+      const TensorView piece{&value, DType::kFloat32, Shape{1, 1}, Device::Cpu()};
       const Result<Tensor> alone = used_->UnbatchGrad(
           {{"", "within"}, piece, TensorView::Of(index, Shape{1, 3}), {piece}, TensorView::Scalar(id)});
       if (!alone.ok() && fail_at_ < 0 && alone.status().code() != Code::kCancelled) Trap("callback", "its call failed");
@@ -241,7 +241,7 @@ void Script::CallUnbatchGrad() {
   made.operands.emplace_back(in_, TensorOf(index, Shape{entries, 3}));
   made.operands.emplace_back(in_, TensorOf<int64_t>({*made.id}, Shape{}));
   made.grad = UnbatchGradCall{.resource = {"", "r"},
-                              .original_input = {nullptr, dtype, Shape{entries, 1}, Device::kCpu},
+                              .original_input = {nullptr, dtype, Shape{entries, 1}, Device::Cpu()},
                               .batch_index = made.operands[1].view,
                               .grad = {made.operands[0].view},
                               .id = made.operands[2].view,
@@ -249,7 +249,7 @@ void Script::CallUnbatchGrad() {
   UnbatchGradCall& call = *made.grad;
   if (in_.OneIn(2)) call.grad.keep_alive = std::make_shared<int>(0);
   const bool undisturbed = std::ranges::all_of(made.operands, [](const Operand& operand) {
-    return operand.readable && operand.view.shape == operand.tensor.shape() && operand.view.device == Device::kCpu;
+    return operand.readable && operand.view.shape == operand.tensor.shape() && operand.view.device.is_cpu();
   });
   call.strict = in_.OneIn(16);
   modelled_ = modelled_ && undisturbed && !call.strict && DTypeSize(dtype) > 0;

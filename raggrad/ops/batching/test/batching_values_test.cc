@@ -292,8 +292,10 @@ TEST(BatchingErrorsTest, OperandsThatCannotBeRead) {
                                                          "expected to be a int64 tensor but is a int32 tensor")));
   EXPECT_THAT(with([](UnbatchGradCall& c) { c.grad.view.dtype = DType::kInt32; }),
               StatusIs(Code::kInvalidArgument, HasSubstr("input #2(zero-based) was expected to be a float tensor")));
-  EXPECT_THAT(with([](UnbatchGradCall& c) { c.id.device = Device::kCuda; }), StatusIs(Code::kInvalidArgument, _));
-  EXPECT_THAT(with([](UnbatchGradCall& c) { c.original_input.device = c.grad.view.device = static_cast<Device>(10); }),
+  EXPECT_THAT(with([](UnbatchGradCall& c) { c.id.device = Device::Cuda(); }), StatusIs(Code::kInvalidArgument, _));
+  EXPECT_THAT(with([](UnbatchGradCall& c) {
+                c.original_input.device = c.grad.view.device = Device{static_cast<DeviceKind>(10), 0};
+              }),
               StatusIs(Code::kUnimplemented, _));
   EXPECT_THAT(runtime.Statistics(ResourceKind::kUnbatchGrad, {"", "r"}), StatusIs(Code::kNotFound, _))
       << "a call that is refused makes no resource";

@@ -80,7 +80,7 @@ TEST_F(UnbatchGradCudaTest, JoinsPiecesInEveryOrderOfArrival) {
         if (key == owner_turn) {
           ExpectSame(got->view(), JoinedByHand(views[0], views).view(), CudaStream::ContextOf(streams[key % 2]));
         } else {
-          EXPECT_EQ(got->view().device, Device::kCuda);
+          EXPECT_EQ(got->view().device, Device::Cuda());
           EXPECT_EQ(got->shape(), (Shape{0, 2}));
         }
       }

@@ -96,7 +96,7 @@ Result<UnbatchRequest> CheckUnbatch(const Context& ctx, const UnbatchCall& call)
       !s.ok()) {
     return s;
   }
-  if (call.id.device != Device::kCpu) return NoKernelForDevice(kOp, call.id.device);
+  if (!call.id.device.is_cpu()) return NoKernelForDevice(kOp, call.id.device);
   if (Status s = CheckStringData(kOp, "batched_tensor", call.batched_tensor); !s.ok()) return s;
   if (Status s = CheckShapes(call); !s.ok()) return s;
   const Result<int64_t> id = ReadId(kOp, call.id, "Input id should be scalar; Got: ", ".");

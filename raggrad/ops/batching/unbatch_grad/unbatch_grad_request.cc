@@ -27,7 +27,7 @@ Status CheckInputs(const UnbatchGradCall& call) noexcept {
     if (Status s = anywhere ? CheckOperands(kOp, {operand}) : CheckHostOperand(kOp, operand); !s.ok()) return s;
   }
   const TensorView& grad = call.grad.view;
-  return grad.device == Device::kCpu ? CheckStringData(kOp, "grad", grad) : CheckDevice(kOp, grad.device, type);
+  return grad.device.is_cpu() ? CheckStringData(kOp, "grad", grad) : CheckDevice(kOp, grad.device, type);
 }
 
 // Reads the keys of an owner's index, its column 0. The index may have any rank as long as it has 3 elements per entry
@@ -101,7 +101,7 @@ Result<UnbatchGradRequest> CheckUnbatchGrad(const Context& ctx, const UnbatchGra
   try {
     UnbatchGradRequest request{.id = *id, .owner = owner, .grad = call.grad, .waiting = call.waiting};
     request.bytes = BytesOf(call.grad.view);
-    if (call.grad.view.device != Device::kCpu) {
+    if (!call.grad.view.device.is_cpu()) {
       Result<SharedView> kept = KeepOnDevice(ctx, kOp, call.grad, call.stream);
       if (!kept.ok()) return kept.status();
       request.grad = *std::move(kept);

@@ -312,7 +312,7 @@ TEST_F(RaggedVariantCudaTest, ErrorsAreThoseOfTheCpu) {
 }
 
 TEST_F(RaggedVariantCudaTest, RefusesStrings) {
-  const TensorView strings{nullptr, DType::kString, Shape{0}, Device::kCuda};
+  const TensorView strings{nullptr, DType::kString, Shape{0}, Device::Cuda()};
   EXPECT_EQ(RaggedTensorToVariant({}, strings, true).status().code(), Code::kUnimplemented);
 }
 

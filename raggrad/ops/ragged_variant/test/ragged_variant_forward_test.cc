@@ -176,10 +176,10 @@ TEST(RaggedTensorToVariant, ErrorsOfOperands) {
   values.dtype = DType::kInt4;
   expect(values, Code::kInvalidArgument, "rt_dense_values has dtype int4, which this operator does not have");
   values = o.values;
-  for (TensorView& level : splits) level.device = Device::kCuda;
+  for (TensorView& level : splits) level.device = Device::Cuda();
   expect(values, Code::kInvalidArgument, "operands are on different devices [rt_nested_splits[0]");
-  values.device = static_cast<Device>(10);
-  for (TensorView& level : splits) level.device = Device::kCpu;
+  values.device = Device{static_cast<DeviceKind>(10), 0};
+  for (TensorView& level : splits) level.device = Device::Cpu();
   expect(values, Code::kUnimplemented, "there are no kernels for this device");
   splits[1] = Array<int32_t>({0, 1, 1, 4});
   expect(o.values, Code::kInvalidArgument,
@@ -188,7 +188,7 @@ TEST(RaggedTensorToVariant, ErrorsOfOperands) {
   expect(o.values, Code::kInvalidArgument, "[rt_nested_splits[0]: expected one of int32, int64; got uint64]");
   const std::vector<int64_t> too_long(300, 1);
   splits[0] = o.outer;
-  splits[1] = {nullptr, DType::kInt64, Shape{std::span<const int64_t>(too_long)}, Device::kCpu};
+  splits[1] = {nullptr, DType::kInt64, Shape{std::span<const int64_t>(too_long)}, Device::Cpu()};
   expect(o.values, Code::kResourceExhausted, "[rt_nested_splits[1]]");
 }
 

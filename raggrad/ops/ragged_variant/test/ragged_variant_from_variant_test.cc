@@ -220,7 +220,7 @@ TEST(RaggedTensorFromVariant, OrderOfChecks) {
   expect(
       "Rank of values must match for all components; values shape at index 0: [1,3], values shape at index 2: [1] "
       "[encoded_ragged[2].values]");
-  const TensorView empty{nullptr, DType::kInt64, Shape{0}, Device::kCpu};
+  const TensorView empty{nullptr, DType::kInt64, Shape{0}, Device::Cpu()};
   stored.elements[2]->nested_splits = {&empty, 1};
   expect("[encoded_ragged[2].nested_splits[0]: expected at least 1 element, got 0]");
   const Array<int64_t> square({0, 1, 2, 3}, Shape{2, 2});
@@ -261,11 +261,11 @@ TEST(RaggedTensorFromVariant, FirstFaultyElementIsReported) {
   const double number = 0;
   variant[99'999] = RaggedView{{}, TensorView::Scalar(number)};
   expect(99'999, "Expected values Tensor dtype: float, found: double");
-  variant[60'000] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{4}, Device::kCpu}};
+  variant[60'000] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{4}, Device::Cpu()}};
   expect(60'000, "an operand has no data ");
-  variant[59'999] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{1LL << 40, 1LL << 40}, Device::kCpu}};
+  variant[59'999] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{1LL << 40, 1LL << 40}, Device::Cpu()}};
   expect(59'999, "Shape [1099511627776,1099511627776] results in overflow");
-  variant[7] = RaggedView{{}, {&number, DType::kFloat32, Shape{1}, Device::kCuda}};
+  variant[7] = RaggedView{{}, {&number, DType::kFloat32, Shape{1}, Device::Cuda()}};
   expect(7, "operands are on different devices ");
   variant[5].reset();
   expect(5, "doesn't hold a RaggedTensorVariant");
@@ -275,9 +275,9 @@ TEST(RaggedTensorFromVariant, OtherDevicesAndHostileOperands) {
   Stored<int64_t> stored({{{0, 1}}});
   TensorView splits = stored.views[0];
   stored.elements[0]->nested_splits = {&splits, 1};
-  splits.device = Device::kCuda;
+  splits.device = Device::Cuda();
   EXPECT_THAT(stored.Run(), StatusIs(Code::kInvalidArgument, HasSubstr("[encoded_ragged[0].nested_splits[0]")));
-  stored.elements[0]->values.device = static_cast<Device>(10);
+  stored.elements[0]->values.device = Device{static_cast<DeviceKind>(10), 0};
   EXPECT_THAT(stored.Run(), StatusIs(Code::kUnimplemented, HasSubstr("there are no kernels for this device")));
   const std::vector<int64_t> too_long(300, 1);
   const Shape invalid{std::span<const int64_t>(too_long)};

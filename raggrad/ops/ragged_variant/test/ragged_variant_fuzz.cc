@@ -107,7 +107,7 @@ bool IsWellFormed(const Call& call) {
       dense.view.dtype != DType::kInt32) {
     return false;
   }
-  return splits.readable && dense.readable && dense.view.device == Device::kCpu && dense.view.rank() == 1;
+  return splits.readable && dense.readable && dense.view.device.is_cpu() && dense.view.rank() == 1;
 }
 
 Tensor Joined(DType dtype, const ReferenceOutput& output) {
@@ -161,8 +161,8 @@ void FuzzGradient(FuzzInput& in) {
     return outputs;
   };
   if (!IsWellFormed(call)) return fuzz::Check({}, in, run);
-  const auto elsewhere = [](const auto& element) { return element && element->view.device != Device::kCpu; };
-  if (call.row_splits->view.device != Device::kCpu || std::ranges::any_of(call.elements, elsewhere)) {
+  const auto elsewhere = [](const auto& element) { return element && !element->view.device.is_cpu(); };
+  if (!call.row_splits->view.device.is_cpu() || std::ranges::any_of(call.elements, elsewhere)) {
     return CheckOtherDevice(run);
   }
   if (NeedsManyZeros(call)) return CheckComesBack(run);
@@ -180,8 +180,8 @@ struct RaggedOperand {
     return values->readable && std::ranges::all_of(splits, [](const Operand& level) { return level.readable; });
   }
   bool on_cpu() const {
-    return values->view.device == Device::kCpu &&
-           std::ranges::all_of(split_views, [](const TensorView& level) { return level.device == Device::kCpu; });
+    return values->view.device.is_cpu() &&
+           std::ranges::all_of(split_views, [](const TensorView& level) { return level.device.is_cpu(); });
   }
 };
 

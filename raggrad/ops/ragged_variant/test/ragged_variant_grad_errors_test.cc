@@ -123,11 +123,11 @@ TEST(RaggedTensorToVariantGradient, FirstFaultyElementIsReported) {
   const double number = 0;
   c.variant[99'999] = RaggedView{{}, TensorView::Scalar(number)};
   expect(99'999, "Type mismatch: actual double vs. expect float ");
-  c.variant[60'000] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{4}, Device::kCpu}};
+  c.variant[60'000] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{4}, Device::Cpu()}};
   expect(60'000, "an operand has no data ");
-  c.variant[59'999] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{1LL << 40, 1LL << 40}, Device::kCpu}};
+  c.variant[59'999] = RaggedView{{}, {nullptr, DType::kFloat32, Shape{1LL << 40, 1LL << 40}, Device::Cpu()}};
   expect(59'999, "Shape [1099511627776,1099511627776] results in overflow");
-  c.variant[7] = RaggedView{{}, {&number, DType::kFloat32, Shape{1}, Device::kCuda}};
+  c.variant[7] = RaggedView{{}, {&number, DType::kFloat32, Shape{1}, Device::Cuda()}};
   expect(7, "operands are on different devices ");
 }
 
@@ -183,14 +183,14 @@ TEST(RaggedTensorToVariantGradient, Devices) {
   Operands o;
   TensorView splits = o.splits;
   TensorView shape = o.shape;
-  shape.device = Device::kCuda;
+  shape.device = Device::Cuda();
   EXPECT_THAT(RaggedTensorToVariantGradient(o.variant.view(), splits, shape, o.dtype),
               StatusIs(Code::kInvalidArgument, HasSubstr("dense_values_shape must be in host memory")));
-  splits.device = static_cast<Device>(10);
+  splits.device = Device{static_cast<DeviceKind>(10), 0};
   EXPECT_THAT(RaggedTensorToVariantGradient(o.variant.view(), splits, o.shape, o.dtype),
               StatusIs(Code::kUnimplemented, HasSubstr("there are no kernels for this device")));
   for (size_t i = 0; i < o.variant.size(); ++i) {
-    if (o.variant[i]) o.variant[i]->values.device = static_cast<Device>(10);
+    if (o.variant[i]) o.variant[i]->values.device = Device{static_cast<DeviceKind>(10), 0};
   }
   EXPECT_THAT(RaggedTensorToVariantGradient(o.variant.view(), o.splits, o.shape, o.dtype),
               StatusIs(Code::kUnimplemented, HasSubstr("there are no kernels for this device")));
@@ -201,7 +201,7 @@ TEST(RaggedTensorToVariantGradient, InvalidShapes) {
   const Shape invalid{std::span<const int64_t>(too_long)};
   ASSERT_FALSE(invalid.valid());
   Operands o;
-  const TensorView broken{o.splits.values.data(), DType::kInt64, invalid, Device::kCpu};
+  const TensorView broken{o.splits.values.data(), DType::kInt64, invalid, Device::Cpu()};
   EXPECT_THAT(RaggedTensorToVariantGradient(o.variant.view(), broken, o.shape, o.dtype),
               StatusIs(Code::kResourceExhausted, HasSubstr("row_splits")));
   EXPECT_THAT(RaggedTensorToVariantGradient(o.variant.view(invalid), o.splits, o.shape, o.dtype),

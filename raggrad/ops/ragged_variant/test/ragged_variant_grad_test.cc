@@ -156,7 +156,7 @@ TEST(RaggedTensorToVariantGradient, OnlySizesCountAndNestedSplitsAreIgnored) {
   Operands o;
   o.variant = Variant(DType::kFloat32);
   o.variant.Add({1, 2}).Add({}).Add({2, 1, 1, 2, 1, 1, 1, 1, 1});
-  const TensorView nonsense{reinterpret_cast<const void*>(8), DType::kInt4, Shape{-4}, Device::kCuda};
+  const TensorView nonsense{reinterpret_cast<const void*>(8), DType::kInt4, Shape{-4}, Device::Cuda()};
   o.variant[1]->nested_splits = {&nonsense, 1};
   for (const std::vector<int32_t>& shape : {std::vector<int32_t>{7}, {7, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 7}}) {
     o.shape = shape;

@@ -32,7 +32,7 @@ class Variant {
       const std::string& text = texts_.emplace_back(random_() % 30, static_cast<char>('a' + random_() % 26));
       reinterpret_cast<String*>(bytes.data())[i] = {text.data(), text.size()};
     }
-    elements_.push_back(RaggedView{{}, {bytes.data(), dtype_, shape, Device::kCpu}});
+    elements_.push_back(RaggedView{{}, {bytes.data(), dtype_, shape, Device::Cpu()}});
     return *this;
   }
   Variant& AddMissing() {

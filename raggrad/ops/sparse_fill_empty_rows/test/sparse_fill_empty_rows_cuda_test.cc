@@ -279,8 +279,8 @@ TEST_F(FillEmptyRowsCudaTest, ForwardReportsEveryAllocationFailure) {
 }
 
 TEST_F(FillEmptyRowsCudaTest, StringsHaveNoKernels) {
-  const TensorView none{nullptr, DType::kString, Shape{0}, Device::kCuda};
-  const TensorView scalar{&none, DType::kString, Shape{}, Device::kCuda};
+  const TensorView none{nullptr, DType::kString, Shape{0}, Device::Cuda()};
+  const TensorView scalar{&none, DType::kString, Shape{}, Device::Cuda()};
   const OnDevice indices(Array<int64_t>({}, Shape{0, 2}));
   EXPECT_THAT(SparseFillEmptyRows(indices, none, Array<int64_t>({2, 2}), scalar),
               StatusIs(Code::kUnimplemented, HasSubstr("SparseFillEmptyRows: there are no kernels for strings")));

@@ -197,11 +197,11 @@ TEST(FillEmptyRowsErrors, Devices) {
   const SparseOperands operands;
   TensorView views[] = {operands.indices, operands.values, operands.dense_shape, operands.default_value};
   const auto call = [&] { return SparseFillEmptyRows(views[0], views[1], views[2], views[3]).status(); };
-  views[0].device = Device::kCuda;
+  views[0].device = Device::Cuda();
   EXPECT_THAT(call(), StatusIs(Code::kInvalidArgument, HasSubstr("values")));
-  views[1].device = views[3].device = Device::kCuda;
+  views[1].device = views[3].device = Device::Cuda();
   EXPECT_THAT(call(), StatusIs(Code::kUnimplemented, HasSubstr("SparseFillEmptyRows")));
-  views[2].device = Device::kCuda;
+  views[2].device = Device::Cuda();
   EXPECT_THAT(call(), StatusIs(Code::kInvalidArgument, HasSubstr("dense_shape")));
 }
 

@@ -17,7 +17,7 @@ Code CodeOfForm(const Operand& map, const Operand& grad) {
   if (map.view.dtype != DType::kInt64 || !Contains(NumberTypes{}, grad.view.dtype)) return Code::kInvalidArgument;
   if (!map.readable || !grad.readable || map.view.device != grad.view.device) return Code::kInvalidArgument;
   if (map.view.rank() != 1 || grad.view.rank() != 1) return Code::kInvalidArgument;
-  return grad.view.device == Device::kCpu ? Code::kOk : Code::kUnimplemented;
+  return grad.view.device.is_cpu() ? Code::kOk : Code::kUnimplemented;
 }
 
 template <class T>
@@ -96,7 +96,7 @@ Code CodeOfForm(const ForwardOperands& o) {
   for (const Operand* operand : {&o.indices, &o.values, &o.default_value}) {
     if (!operand->readable || operand->view.device != device) return Code::kInvalidArgument;
   }
-  if (!o.rows.readable || o.rows.view.device != Device::kCpu) return Code::kInvalidArgument;
+  if (!o.rows.readable || !o.rows.view.device.is_cpu()) return Code::kInvalidArgument;
   if (o.indices.view.rank() != (o.ragged ? 1 : 2) || o.rows.view.rank() != (o.ragged ? 0 : 1) ||
       o.values.view.rank() != 1 || o.default_value.view.rank() != 0 || o.values.view.dim(0) != o.indices.view.dim(0)) {
     return Code::kInvalidArgument;
@@ -106,7 +106,7 @@ Code CodeOfForm(const ForwardOperands& o) {
   }
   const int64_t rows = *o.rows.view.As<int64_t>();
   if (rows < 0 || (rows == 0 && o.values.view.dim(0) > 0)) return Code::kInvalidArgument;
-  if (device != Device::kCpu) return Code::kUnimplemented;
+  if (!device.is_cpu()) return Code::kUnimplemented;
   return rows > 1 << 30 ? Code::kResourceExhausted : Code::kOk;
 }
 

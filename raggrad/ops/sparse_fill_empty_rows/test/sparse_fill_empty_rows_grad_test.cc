@@ -273,9 +273,9 @@ TEST(FillEmptyRowsGradErrors, OperandsThatAreNoArrays) {
 TEST(FillEmptyRowsGradErrors, Devices) {
   TensorView map = Array<int64_t>({});
   TensorView grad = Array<float>({});
-  grad.device = Device::kCuda;
+  grad.device = Device::Cuda();
   EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad), StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));
-  map.device = Device::kCuda;
+  map.device = Device::Cuda();
   EXPECT_THAT(SparseFillEmptyRowsGrad(map, grad), StatusIs(Code::kUnimplemented, HasSubstr("SparseFillEmptyRowsGrad")));
 }
 

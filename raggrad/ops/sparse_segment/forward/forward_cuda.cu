@@ -80,7 +80,7 @@ Status Fault(const UncapturedCall& call, const ForwardProblem& p, int64_t num_se
 
 template <class Idx, class Seg>
 Status Look(const UncapturedCall& call, const ForwardProblem& p, std::span<uint64_t> found) noexcept {
-  Result<Scratch<uint64_t>> words = Scratch<uint64_t>::Make(call.ctx, Found::kWords);
+  Result<Scratch<uint64_t>> words = Scratch<uint64_t>::Make(call.device_memory(), Found::kWords);
   if (!words.ok()) return words.status();
   if (Status s = call.Fill(words->data(), 0, Found::kWords * sizeof(uint64_t)); !s.ok()) return s;
   if (Status s = call.Launch(CheckKernel<Idx, Seg>, Blocks(p.n(), kThreads), kThreads, p.indices.As<Idx>(),
@@ -103,7 +103,7 @@ Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
 
 template <class T, class Idx, class Seg>
 Status PoolAll(const Call& call, const ForwardProblem& p, int64_t num_segments, Tensor& output) noexcept {
-  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.ctx, num_segments + 1);
+  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.device_memory(), num_segments + 1);
   if (!starts.ok()) return starts.status();
   if (Status s = call.Launch(StartsKernel<Seg>, Blocks(num_segments + 1, kThreads), kThreads, p.segment_ids.As<Seg>(),
                              p.n(), num_segments, starts->data());

@@ -4,7 +4,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
-#include "raggrad/cuda/cuda.h"
+#include "raggrad/cuda/host_copy.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/fault.h"
 #include "raggrad/ops/sparse_segment/ids.h"
@@ -150,10 +150,10 @@ Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const
   const TensorView& words = padded.report.view();
   if (Status s = CheckOperands("CheckPadded", {{"report", words}}); !s.ok()) return s;
   Report report;
-  if (words.device == Device::kCpu) {
+  if (words.device.is_cpu()) {
     report = *words.As<Report>();
   } else {
-    const Result<Tensor> copy = CopyTensor(words, Device::kCpu, ctx);
+    const Result<Tensor> copy = cuda::CopyToHost("CheckPadded", words, ctx);
     if (!copy.ok()) return copy.status();
     report = *copy->As<Report>();
   }

@@ -149,7 +149,7 @@ Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t num_unique) no
   if (!shape.valid()) return Status(Code::kResourceExhausted, "no memory for a shape");
   const DType dtype = tensor.dtype();
   const size_t bytes = tensor.bytes();
-  return Tensor(call.ctx.allocator, tensor.release(), bytes, dtype, std::move(shape), Device::kCuda);
+  return Tensor(&call.device_memory(), tensor.release(), bytes, dtype, std::move(shape), call.device());
 }
 
 template <class T>

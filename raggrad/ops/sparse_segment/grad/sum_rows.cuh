@@ -73,7 +73,7 @@ Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation)
   using namespace sum_rows_internal;
   const int64_t groups = GroupsOf(job.n);
   const int64_t places = accumulation == Accumulation::kSequential || groups == 1 ? 0 : groups * job.width;
-  Result<Scratch<SumType<T>>> carries_and_tails = Scratch<SumType<T>>::Make(call.ctx, 2 * places);
+  Result<Scratch<SumType<T>>> carries_and_tails = Scratch<SumType<T>>::Make(call.device_memory(), 2 * places);
   if (!carries_and_tails.ok()) return carries_and_tails.status();
   job.carries = carries_and_tails->data();
   job.tails = job.carries + places;

@@ -158,10 +158,10 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   if (Status s = CheckFitsGpu(ids, count_segments); !s.ok()) return s;
   const SortShape shape(ids.n(), ids.table_rows);
   Plan plan;
-  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.ctx, ids.n());
+  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.device_memory(), ids.n());
   if (!contributions.ok()) return contributions.status();
   plan.contributions = *std::move(contributions);
-  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.ctx, ids.n());
+  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.device_memory(), ids.n());
   if (!spare.ok()) return spare.status();
 
   // One block of memory: the states of the sort's tiles, the notes and the counts, which start as zeros; then
@@ -172,7 +172,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
   const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
   const int64_t zeros = states + kNotes + counts;
-  Result<Scratch<uint32_t>> memory = Scratch<uint32_t>::Make(call.ctx, zeros + groups + 1);
+  Result<Scratch<uint32_t>> memory = Scratch<uint32_t>::Make(call.device_memory(), zeros + groups + 1);
   if (!memory.ok()) return memory.status();
   plan.memory = *std::move(memory);
   uint32_t* const tile_states = plan.memory.data();
@@ -236,9 +236,9 @@ Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& s
   if (!call.ok()) return call.status();
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
-  Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call->ctx, ids.n());
+  Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call->device_memory(), ids.n());
   if (!indices.ok()) return indices.status();
-  Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call->ctx, ids.n());
+  Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call->device_memory(), ids.n());
   if (!segment_ids.ok()) return segment_ids.status();
   Result<Plan> plan = QueuePlan(*call, ids, /*count_segments=*/true, {indices->data(), segment_ids->data()}, *report);
   if (!plan.ok()) return plan.status();
@@ -258,7 +258,7 @@ Result<int64_t> FirstDifference(const TensorView& ids, const int32_t* planned, c
   if (n == 0) return n;
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
-  Result<Scratch<unsigned long long>> first = Scratch<unsigned long long>::Make(call->ctx, 1);
+  Result<Scratch<unsigned long long>> first = Scratch<unsigned long long>::Make(call->device_memory(), 1);
   if (!first.ok()) return first.status();
   if (Status s = call->Fill(first->data(), 0, sizeof(uint64_t)); !s.ok()) return s;
   if (Status s = call->Launch(CompareKernel, Blocks(n, kThreads), kThreads, Ids(ids), planned, n, first->data());

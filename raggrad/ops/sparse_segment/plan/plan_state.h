@@ -50,7 +50,7 @@ auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx,
     -> decltype(call()) {
   const SegmentPlan::State& state = plan.state();
   auto result = call();
-  if (state.device == Device::kCpu) return result;
+  if (state.device.is_cpu()) return result;
   if (Status s = state.uses.Add(op, ctx.stream, state.owner); !s.ok()) return s;
   return result;
 }

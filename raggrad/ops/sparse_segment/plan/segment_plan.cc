@@ -6,7 +6,7 @@
 #include "raggrad/core/operands.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
-#include "raggrad/cuda/cuda.h"
+#include "raggrad/cuda/host_copy.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -44,7 +44,7 @@ Status CheckIdOperands(std::string_view op, const TensorView& indices, const Ten
 
 Status CheckSizes(const SegmentPlan::Sizes& sizes, Device device) noexcept {
   if (Status s = CheckTableRows(kOp, "table_rows", sizes.table_rows); !s.ok()) return s;
-  if (device != Device::kCpu && sizes.table_rows > INT32_MAX) {
+  if (!device.is_cpu() && sizes.table_rows > INT32_MAX) {
     return MakeError(Code::kUnimplemented, kOp, ": too many rows for a plan on a GPU [table_rows: expected 0 to ",
                      INT32_MAX, ", got ", sizes.table_rows, "]");
   }
@@ -134,8 +134,8 @@ Result<int64_t> FirstDifference(const TensorView& ids, const TensorView& planned
 Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexcept {
   return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<int64_t> {
     const Id* const id = ids.As<Id>() + i;
-    if (ids.device == Device::kCpu) return int64_t{*id};
-    const Result<Tensor> copy = CopyTensor({id, ids.dtype, Shape{}, ids.device}, Device::kCpu, ctx);
+    if (ids.device.is_cpu()) return int64_t{*id};
+    const Result<Tensor> copy = cuda::CopyToHost(kOp, {id, ids.dtype, Shape{}, ids.device}, ctx);
     if (!copy.ok()) return copy.status();
     return int64_t{*copy->As<Id>()};
   });
@@ -224,7 +224,7 @@ SegmentPlan::~SegmentPlan() = default;
 
 int64_t SegmentPlan::num_ids() const noexcept { return state_->num_ids; }
 int64_t SegmentPlan::num_unique() const noexcept {
-  return state_->device == Device::kCpu ? state_->sorted.num_unique : state_->device_sorted.num_unique;
+  return state_->device.is_cpu() ? state_->sorted.num_unique : state_->device_sorted.num_unique;
 }
 SegmentPlan::Sizes SegmentPlan::sizes() const noexcept { return state_->sizes; }
 bool SegmentPlan::ascending() const noexcept { return state_->ascending; }

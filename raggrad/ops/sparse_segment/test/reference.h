@@ -19,22 +19,29 @@ A Flush(A x) {
   return std::fabs(x) < std::numeric_limits<A>::min() ? std::copysign(A{0}, x) : x;
 }
 
-// Flushes a rounded product or quotient. Machines differ in when it counts as subnormal: x86 judges the rounded result,
-// aarch64 the exact one, even if that is rounded up to the smallest normal number. exact() is a long double, which has
-// enough bits on aarch64 to tell.
+// Computes compute(x), a product or quotient of x, and flushes it. Machines differ in when a result counts as subnormal
+// that is rounded up to the smallest normal number: aarch64 judges the exact result, x86 the one that is rounded as if
+// exponents had no limit. Multiplied by a power of two, x gives the latter; as a long double, aarch64's gives the
+// former.
 template <class A, class F>
-A FlushRounded(A rounded, [[maybe_unused]] const F& exact) {
-#if defined(__aarch64__)
+A FlushRounded(A x, const F& compute) {
   constexpr A kSmallest = std::numeric_limits<A>::min();
-  if (std::fabs(rounded) == kSmallest && std::fabs(exact()) < kSmallest) return std::copysign(A{0}, rounded);
+  const A rounded = compute(x);
+  if (std::fabs(rounded) == kSmallest) {
+#if defined(__aarch64__)
+    const bool subnormal = std::fabs(compute(static_cast<long double>(x))) < kSmallest;
+#else
+    constexpr A kLarge = A{1} / kSmallest;
+    const bool subnormal = std::fabs(compute(x * kLarge)) < kSmallest * kLarge;
 #endif
+    if (subnormal) return std::copysign(A{0}, rounded);
+  }
   return Flush(rounded);
 }
 
 template <class A>
 A Multiply(A a, A b) {
-  const A x = Flush(a);
-  return FlushRounded(x * b, [&] { return static_cast<long double>(x) * static_cast<long double>(b); });
+  return FlushRounded(Flush(a), [&](auto x) { return x * b; });
 }
 
 inline float Widen(Half x) { return cpu::BaselineConvert::Widen(x); }
@@ -121,8 +128,7 @@ A Scale(SegmentCombiner combiner, size_t n, bool at_end, A total) {
     const double count = static_cast<double>(n);
     const A divisor = static_cast<A>(combiner == SegmentCombiner::kMean ? count : std::sqrt(count));
     if (!at_end) return Multiply(total, A{1} / divisor);
-    return FlushRounded(total / divisor,
-                        [&] { return static_cast<long double>(total) / static_cast<long double>(divisor); });
+    return FlushRounded(total, [&](auto x) { return x / divisor; });
   }
   return total;
 }

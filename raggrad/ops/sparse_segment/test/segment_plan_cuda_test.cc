@@ -183,13 +183,13 @@ class Optimized {
   }
   std::vector<Tensor> OnHost() const {
     std::vector<Tensor> all;
-    for (const Tensor* tensor : {&table_, &first_, &second_}) all.push_back(Copy(tensor->view(), Device::kCpu));
+    for (const Tensor* tensor : {&table_, &first_, &second_}) all.push_back(Copy(tensor->view(), Device::Cpu()));
     return all;
   }
 
  private:
   static Tensor Copy(const TensorView& from, Device device) {
-    if (device == Device::kCuda) return std::move(OnDevice(from).tensor());
+    if (device.is_cuda()) return std::move(OnDevice(from).tensor());
     return ::raggrad::testing::OnHost(from);
   }
   static MutableTensorView Mutable(Tensor& tensor) {
@@ -223,19 +223,19 @@ void ExpectSameUpdates(const Batch& batch, int64_t width) {
     const SegmentCombiner combiner = kCombiners[rule];
     SCOPED_TRACE("rule " + std::to_string(rule) + ", width " + std::to_string(width));
     const auto apply = [&](Optimized& to, const Context& ctx) {
-      const bool device = to.table().device == Device::kCuda;
+      const bool device = to.table().device.is_cuda();
       return SparseSegmentGradApply(combiner, device ? device_grad.view() : grad.view(),
                                     device ? batch.device_index(DType::kInt32) : batch.index(DType::kInt32),
                                     device ? batch.device_segment(DType::kInt64) : batch.segment(DType::kInt64),
                                     to.Rule(rule), to.table(), ctx);
     };
-    Optimized want(table, states, states, Device::kCpu), got(table, states, states, Device::kCuda);
+    Optimized want(table, states, states, Device::Cpu()), got(table, states, states, Device::Cuda());
     ASSERT_THAT(apply(want, {}), IsOk());
     ASSERT_THAT(apply(got, Sequential()), IsOk());
     ExpectSameTables(got, want);
     // The same bits as in two steps, and with a plan.
-    Optimized fused(table, states, states, Device::kCuda), two_steps(table, states, states, Device::kCuda),
-        planned(table, states, states, Device::kCuda);
+    Optimized fused(table, states, states, Device::Cuda()), two_steps(table, states, states, Device::Cuda()),
+        planned(table, states, states, Device::Cuda());
     ASSERT_THAT(apply(fused, {}), IsOk());
     const auto rows = SparseSegmentGradV2(combiner, device_grad, batch.device_index(DType::kInt32),
                                           batch.device_segment(DType::kInt64), batch.dim0());
@@ -264,8 +264,8 @@ TYPED_TEST(SegmentUpdateCuda, HasTheCpusBits) {
 
 TEST_F(GpuTest, AnUpdateThatFailsChangesNothing) {
   const Array<float> start{{1, 2}, Shape{2, 1}};
-  Optimized got(start, start, start, Device::kCuda);
-  const Optimized want(start, start, start, Device::kCpu);
+  Optimized got(start, start, start, Device::Cuda());
+  const Optimized want(start, start, start, Device::Cpu());
   const OnDevice values(start), indices(Array<int32_t>{{0, 2}});
   EXPECT_THAT(ApplyRows({values, indices, 2}, got.Rule(1), got.table()),
               StatusIs(Code::kInvalidArgument, HasSubstr("Index 2 out of range [0, 2). [indices[1]]")));
@@ -296,7 +296,7 @@ void ExpectPadded(const SparseSegmentGradV2PaddedOutput& padded, const SparseSeg
   EXPECT_EQ(*count, rows);
   const Tensor output = OnHost(padded.output.view()), indices = OnHost(padded.sorted_unique_indices.view());
   const int64_t width = output.shape()[1];
-  const TensorView first_rows = {output.view().data, output.dtype(), want.output.shape(), Device::kCpu};
+  const TensorView first_rows = {output.view().data, output.dtype(), want.output.shape(), Device::Cpu()};
   EXPECT_TRUE(SameTensor(first_rows, want.output.view()));
   for (int64_t i = rows * width; i < output.shape()[0] * width; ++i) {
     ASSERT_EQ(std::bit_cast<uint32_t>(output.As<float>()[i]), 0U) << i;

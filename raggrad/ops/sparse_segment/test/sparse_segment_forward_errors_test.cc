@@ -132,7 +132,7 @@ TEST(SparseSegmentErrors, Devices) {
   const Array<int32_t> ids{{0, 1}};
   const int32_t two = 2;
   TensorView data_elsewhere = data, ids_elsewhere = ids, two_elsewhere = TensorView::Scalar(two);
-  data_elsewhere.device = ids_elsewhere.device = two_elsewhere.device = Device::kCuda;
+  data_elsewhere.device = ids_elsewhere.device = two_elsewhere.device = Device::Cuda();
   EXPECT_THAT(SparseSegmentSum(data_elsewhere, ids, ids), Invalid("different devices"));
   EXPECT_THAT(SparseSegmentSumWithNumSegments(data, ids, ids, two_elsewhere), Invalid("wrong device"));
   EXPECT_THAT(SparseSegmentSum(data_elsewhere, ids_elsewhere, ids_elsewhere),

@@ -76,14 +76,14 @@ Code CodeOfForm(const Call& call) {
   for (const Operand* operand : {&call.grad, &call.indices, &call.segment_ids}) {
     if (!operand->readable || operand->view.device != device) return Code::kInvalidArgument;
   }
-  if (!call.dim0.readable || call.dim0.view.device != Device::kCpu) return Code::kInvalidArgument;
+  if (!call.dim0.readable || !call.dim0.view.device.is_cpu()) return Code::kInvalidArgument;
   if (call.indices.view.rank() != 1 || call.segment_ids.view.rank() != 1 || call.dim0.view.rank() != 0 ||
       call.indices.view.dim(0) != call.segment_ids.view.dim(0) || call.grad.view.rank() == 0) {
     return Code::kInvalidArgument;
   }
   const int64_t rows = *call.dim0.view.As<int32_t>();
   if (rows < 0 || !Shape::WithDim0(rows, call.grad.view.shape.tail()).NumElements()) return Code::kInvalidArgument;
-  return device == Device::kCpu ? Code::kOk : Code::kUnimplemented;
+  return device.is_cpu() ? Code::kOk : Code::kUnimplemented;
 }
 
 std::vector<int64_t> Widen(const TensorView& ids) {

@@ -196,6 +196,19 @@ TEST_F(GpuTest, SegmentGradOfVeryHotRows) {
   }
 }
 
+// Half of these values is less than the smallest normal number by less than the last bit: it counts as subnormal.
+TEST_F(GpuTest, SegmentGradFlushesProductsAsTheCpuDoes) {
+  const Array<float> grad{{std::ldexp(0x1p24F - 1, -149), -std::ldexp(0x1p24F - 1, -149)}, Shape{1, 2}};
+  const Array<double> wide{{std::ldexp(0x1p53 - 1, -1074), -std::ldexp(0x1p53 - 1, -1074)}, Shape{1, 2}};
+  const Array<int32_t> indices{{0, 1}}, segment_ids{{0, 0}};
+  const int32_t rows = 2;
+  for (const TensorView& values : {grad.view(), wide.view()}) {
+    ExpectSameRows(SparseSegmentMeanGradV2(OnDevice(values), OnDevice(indices), OnDevice(segment_ids),
+                                           TensorView::Scalar(rows), Sequential()),
+                   SparseSegmentMeanGradV2(values, indices, segment_ids, TensorView::Scalar(rows)));
+  }
+}
+
 TEST_F(GpuTest, SegmentGradOfEveryNumberOfIdsAndOfRows) {
   const auto expect = [](int64_t ids, int32_t rows) {
     SCOPED_TRACE(std::to_string(ids) + " ids, " + std::to_string(rows) + " rows");
@@ -282,7 +295,7 @@ TEST_F(GpuTest, SegmentGradReportsEveryAllocationFailure) {
       return SparseSegmentGradV2Padded(kMean, device_grad, index, segment, batch.dim0(), 7, ctx).status();
     });
     expect([&](const Context& ctx) {
-      const MutableTensorView rows = {table.tensor().data(), DType::kFloat32, Shape{7, 6}, Device::kCuda};
+      const MutableTensorView rows = {table.tensor().data(), DType::kFloat32, Shape{7, 6}, Device::Cuda()};
       return SparseSegmentGradApply(kMean, device_grad, index, segment, Sgd{0.5}, rows, ctx);
     });
   }

@@ -68,17 +68,15 @@ TEST(SparseSegmentGradErrors, TypesAreCheckedFirst) {
   EXPECT_THAT(SparseSegmentSumGradV2(grad, ids, ids, TensorView::Scalar(wide_dim0)),
               StatusIs(Code::kInvalidArgument, HasSubstr("dense_output_dim0: expected one of int32; got int64")));
   TensorView elsewhere = grad;
-  elsewhere.device = Device::kCuda;
-  EXPECT_THAT(
-      SparseSegmentSumGradV2(elsewhere, ids, ids, TensorView::Scalar(dim0)),
-      StatusIs(Code::kInvalidArgument, HasSubstr("indices: expected that of grad (DLPack device type 2), got 1")));
+  elsewhere.device = Device::Cuda();
+  EXPECT_THAT(SparseSegmentSumGradV2(elsewhere, ids, ids, TensorView::Scalar(dim0)),
+              StatusIs(Code::kInvalidArgument, HasSubstr("indices: expected that of grad (cuda:0), got host memory")));
   TensorView dim0_elsewhere = TensorView::Scalar(dim0);
-  dim0_elsewhere.device = Device::kCuda;
-  EXPECT_THAT(
-      SparseSegmentSumGradV2(grad, ids, ids, dim0_elsewhere),
-      StatusIs(Code::kInvalidArgument, HasSubstr("dense_output_dim0: expected host memory, got DLPack device type 2")));
+  dim0_elsewhere.device = Device::Cuda();
+  EXPECT_THAT(SparseSegmentSumGradV2(grad, ids, ids, dim0_elsewhere),
+              StatusIs(Code::kInvalidArgument, HasSubstr("dense_output_dim0: expected host memory, got cuda:0")));
   TensorView ids_elsewhere = ids;
-  ids_elsewhere.device = elsewhere.device = static_cast<Device>(8);  // Metal
+  ids_elsewhere.device = elsewhere.device = Device{static_cast<DeviceKind>(8), 0};  // Metal
   EXPECT_THAT(SparseSegmentSumGradV2(elsewhere, ids_elsewhere, ids_elsewhere, TensorView::Scalar(dim0)),
               StatusIs(Code::kUnimplemented, HasSubstr("host memory")));
 }

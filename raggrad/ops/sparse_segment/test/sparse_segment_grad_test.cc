@@ -60,6 +60,9 @@ V HostileValue(std::mt19937& random) {
       return MakeValue<V>(std::ldexp(-static_cast<double>(random() % 1024), -1070));
     case 6:
       return MakeValue<V>(std::ldexp(static_cast<double>(random() % 1024), -24));
+    case 7:  // half of it is a tie between the largest subnormal and the smallest normal number
+      return std::is_same_v<V, double> ? MakeValue<V>(std::ldexp(0x1p53 - 1, -1074))
+                                       : MakeValue<V>(std::ldexp(0x1p24 - 1, -149));
     default:
       return MakeValue<V>(std::normal_distribution<double>(0, 1)(random));
   }

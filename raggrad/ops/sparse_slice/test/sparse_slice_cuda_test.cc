@@ -205,7 +205,7 @@ void ExpectSameSlice(const TensorView& indices, const TensorView& values, const 
   const auto want = SparseSlice(indices, values, host_shape, host_start, host_size);
   ExpectSame(got, want, &SparseSliceOutput::output_indices, &SparseSliceOutput::output_values);
   if (!got.ok()) return;
-  EXPECT_EQ(got->output_shape.view().device, Device::kCpu);
+  EXPECT_EQ(got->output_shape.view().device, Device::Cpu());
   EXPECT_EQ(Difference(got->output_shape.view(), want->output_shape.view()), "");
 }
 
@@ -264,7 +264,7 @@ TEST_F(SparseSliceCudaTest, ForwardReportsEveryAllocationFailure) {
 }
 
 TEST_F(SparseSliceCudaTest, StringsHaveNoKernels) {
-  const TensorView none{nullptr, DType::kString, Shape{0}, Device::kCuda};
+  const TensorView none{nullptr, DType::kString, Shape{0}, Device::Cuda()};
   const OnDevice indices(Array<int64_t>({}, Shape{0, 1}));
   const Array one(Row{1});
   EXPECT_THAT(SparseSlice(indices, none, one, one, one),

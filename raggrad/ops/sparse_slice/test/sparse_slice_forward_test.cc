@@ -325,12 +325,12 @@ TEST(SparseSliceErrors, Devices) {
   const Operands o;
   TensorView views[] = {o.indices, o.values, o.shape, o.start, o.size};
   const auto call = [&] { return SparseSlice(views[0], views[1], views[2], views[3], views[4]).status(); };
-  views[1].device = Device::kCuda;
+  views[1].device = Device::Cuda();
   EXPECT_THAT(call(), StatusIs(Code::kInvalidArgument, HasSubstr("values")));
-  views[0].device = Device::kCuda;
+  views[0].device = Device::Cuda();
   EXPECT_THAT(call(), StatusIs(Code::kUnimplemented, HasSubstr("SparseSlice")));
   for (size_t k = 4; k >= 2; --k) {
-    views[k].device = Device::kCuda;
+    views[k].device = Device::Cuda();
     EXPECT_THAT(call(), StatusIs(Code::kInvalidArgument, HasSubstr(k == 2 ? "shape" : k == 3 ? "start" : "size")));
   }
 }

@@ -58,7 +58,7 @@ Code CodeOfForm(const Operands& o) {
   }
   const Device device = o.grad.view.device;
   if (!o.grad.readable || o.input.view.device != device || o.output.view.device != device ||
-      o.start.view.device != Device::kCpu) {
+      !o.start.view.device.is_cpu()) {
     return Code::kInvalidArgument;
   }
   if (o.input.view.rank() != 2 || o.output.view.rank() != 2 || o.grad.view.rank() != 1 || o.start.view.rank() != 1) {
@@ -69,7 +69,7 @@ Code CodeOfForm(const Operands& o) {
   if (o.output.view.dim(1) != d || m > o.input.view.dim(0) || o.grad.view.dim(0) != m || o.start.view.dim(0) != d) {
     return Code::kInvalidArgument;
   }
-  return device == Device::kCpu ? Code::kOk : Code::kUnimplemented;
+  return device.is_cpu() ? Code::kOk : Code::kUnimplemented;
 }
 
 template <class T>
@@ -152,7 +152,7 @@ Expected ExpectedOf(const ForwardOperands& o) {
   const int64_t n = o.indices.view.dim(0);
   const int64_t d = o.indices.view.dim(1);
   for (const Operand* operand : {&o.shape, &o.start, &o.size}) {
-    if (!operand->readable || operand->view.device != Device::kCpu || operand->view.rank() != 1 ||
+    if (!operand->readable || !operand->view.device.is_cpu() || operand->view.rank() != 1 ||
         operand->view.dim(0) != d) {
       return {};
     }
@@ -164,7 +164,7 @@ Expected ExpectedOf(const ForwardOperands& o) {
   const auto result =
       reference::Slice(span(o.indices.view), span(o.shape.view), span(o.start.view), span(o.size.view), n);
   if (!result.ok) return {};
-  if (device != Device::kCpu) return {Code::kUnimplemented, {}, false};
+  if (!device.is_cpu()) return {Code::kUnimplemented, {}, false};
   Expected expected{Code::kOk, {}, false};
   const int64_t kept = static_cast<int64_t>(result.sources.size());
   expected.outputs.push_back(testing::TensorOf(result.output_indices, Shape{kept, d}));

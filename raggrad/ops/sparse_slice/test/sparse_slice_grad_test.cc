@@ -241,13 +241,13 @@ TEST(SparseSliceGradErrors, Devices) {
   TensorView input = operands.input;
   TensorView start = operands.start;
   TensorView output = operands.output;
-  output.device = Device::kCuda;
+  output.device = Device::Cuda();
   EXPECT_THAT(SparseSliceGrad(grad, input, start, output),
               StatusIs(Code::kInvalidArgument, HasSubstr("output_indices")));
-  grad.device = input.device = Device::kCuda;
+  grad.device = input.device = Device::Cuda();
   EXPECT_THAT(SparseSliceGrad(grad, input, start, output),
               StatusIs(Code::kUnimplemented, HasSubstr("SparseSliceGrad")));
-  start.device = Device::kCuda;
+  start.device = Device::Cuda();
   EXPECT_THAT(SparseSliceGrad(grad, input, start, output), StatusIs(Code::kInvalidArgument, HasSubstr("input_start")));
 }
 
