@@ -16,7 +16,7 @@ struct TensorView {
   const void* data = nullptr;  // aligned for its elements (DTypeAlignment); may be null if there are none
   DType dtype = DType::kInvalid;
   Shape shape;
-  Device device;
+  Device device = {};
 
   template <class T>
   static TensorView Of(const T* data, Shape shape) noexcept {
@@ -45,7 +45,7 @@ struct MutableTensorView {
   void* data = nullptr;  // as TensorView's
   DType dtype = DType::kInvalid;
   Shape shape;
-  Device device;
+  Device device = {};
 
   template <class T>
   static MutableTensorView Of(T* data, Shape shape) noexcept {
