@@ -7,11 +7,13 @@
 
 namespace raggrad::python {
 
-// The view of anything with __dlpack__. An array that is not contiguous is copied; one outside host memory is
-// UNIMPLEMENTED.
-TensorView ViewOfDlpack(nb::handle object, Kind kind, const Argument& argument, KeepAlive& keep);
+// The view of anything with __dlpack__, in host memory or on a CUDA device. An array that is not contiguous is copied.
+TensorView ViewOfDlpack(nb::handle object, const ArrayType& type, const Argument& argument, KeepAlive& keep);
+
+// The view of an array that has only __cuda_array_interface__.
+TensorView ViewOfCudaArray(nb::handle object, const Argument& argument, KeepAlive& keep);
 
 // The view of a TensorFlow tensor or variable.
-TensorView ViewOfTensorFlow(nb::handle object, const Argument& argument, KeepAlive& keep);
+TensorView ViewOfTensorFlow(nb::handle object, const ArrayType& type, const Argument& argument, KeepAlive& keep);
 
 }  // namespace raggrad::python

@@ -100,9 +100,9 @@ struct Reader {
 
 // RunOperator for functions that return only a Status.
 template <class F>
-void RunCheck(const F& call) {
+void RunCheck(const Reader& read, const F& call) {
   struct Done {};
-  RunOperator([&](const Context& ctx) -> Result<Done> {
+  RunOperator(read.keep, [&](const Context& ctx) -> Result<Done> {
     if (Status s = call(ctx); !s.ok()) return s;
     return Done{};
   });
@@ -112,6 +112,10 @@ void RunCheck(const F& call) {
 nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
   const SegmentPlan& plan = nb::cast<const SegmentPlan&>(self);
   const SegmentPlan::State& state = plan.state();
+  if (!state.device.is_cpu()) {
+    RaiseInvalid("SegmentPlan: a plan in device memory cannot be pickled [self: expected host memory, got ",
+                 state.device, "]; pickle its ids instead");
+  }
   const std::string_view dtype = DTypeName(state.index_dtype);
   const auto ids = [&](const TensorView& view) {
     return NumpyView(view, self, /*writable=*/false).attr("astype")(nb::str(dtype.data(), dtype.size()));
@@ -123,8 +127,8 @@ nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
 
 // Runs a function that changes the tables of `read`, and tells the frameworks that own them.
 template <class F>
-void RunUpdate(const Reader& read, Accumulation accumulation, const F& call) {
-  RunInPlace(accumulation, call);
+void RunUpdate(const Reader& read, SumOrder order, const F& call) {
+  RunInPlace(read.keep, order, call);
   for (const nb::object& table : read.changed) NoteChange(table);
 }
 
@@ -169,8 +173,8 @@ plans them again.
             const TensorView s = read.Ids("segment_ids", segment_ids);
             const SegmentPlan::Sizes sizes{read.TableRows("num_rows", num_rows),
                                            read.Segments("num_segments", num_segments)};
-            new (self)
-                SegmentPlan(RunOperator([&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
+            new (self) SegmentPlan(
+                RunOperator(read.keep, [&](const Context& ctx) { return SegmentPlan::Make(i, s, sizes, ctx); }));
           },
           "indices"_a = nb::none(), "segment_ids"_a = nb::none(), "num_rows"_a = nb::none(),
           "num_segments"_a = nb::none(),
@@ -186,7 +190,7 @@ plans them again.
             Reader read{"SegmentPlan.check_made_from"};
             const TensorView i = read.Ids("indices", indices);
             const TensorView s = read.Ids("segment_ids", segment_ids);
-            RunCheck([&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
+            RunCheck(read, [&](const Context& ctx) { return plan.CheckMadeFrom(i, s, ctx); });
           },
           "indices"_a.none(), "segment_ids"_a.none(),
           "Raises InvalidArgumentError, naming the first difference, if the plan was made from other ids.")
@@ -205,23 +209,23 @@ plans them again.
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("data", data);
-        return MakeOutput(RunOperator([&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }),
-                          data);
+        return MakeOutput(
+            RunOperator(read.keep, [&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }),
+            data);
       },
       "op"_a, "combiner"_a, "data"_a.none(), "plan"_a);
   module.def(
       "segment_grad_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
-         Accumulation accumulation) {
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, SumOrder order) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("grad", grad);
         SparseSegmentGradV2Output out = RunOperator(
-            accumulation, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
+            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "fast"_a);
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "accumulation"_a.none());
 }
 
 // The segment functions of raggrad.ops. They take more types of ids and larger tables than TensorFlow's operators.
@@ -238,11 +242,12 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         std::optional<int64_t> count;
         if (!num_segments.is_none()) count = read.Segments("num_segments", num_segments);
-        return MakeOutput(RunOperator([&](const Context& ctx) {
-                            return count
-                                       ? SparseSegmentWithNumSegments(combine, d, i, s, TensorView::Scalar(*count), ctx)
-                                       : SparseSegment(combine, d, i, s, ctx);
-                          }),
+        return MakeOutput(RunOperator(read.keep,
+                                      [&](const Context& ctx) {
+                                        return count ? SparseSegmentWithNumSegments(combine, d, i, s,
+                                                                                    TensorView::Scalar(*count), ctx)
+                                                     : SparseSegment(combine, d, i, s, ctx);
+                                      }),
                           data);
       },
       "op"_a, "name"_a, "combiner"_a, "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
@@ -250,7 +255,7 @@ void DefineSegments(nb::module_& module) {
   module.def(
       "segment_grad",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         nb::handle num_rows, Accumulation accumulation) {
+         nb::handle num_rows, SumOrder order) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
@@ -258,10 +263,11 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.TableRows("num_rows", num_rows);
         IndexedSlices out = RunOperator(
-            accumulation, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
+            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(), "fast"_a);
+      "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(),
+      "accumulation"_a.none());
 }
 
 void DefineSlices(nb::module_& module) {
@@ -270,8 +276,7 @@ void DefineSlices(nb::module_& module) {
       [](nb::handle values, nb::handle indices, int64_t rows) {
         Reader read{"IndexedSlices.to_dense"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        return MakeOutput(
-            RunOperator(Accumulation::kSequential, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
+        return MakeOutput(RunOperator(read.keep, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a);
   module.def(
@@ -279,8 +284,7 @@ void DefineSlices(nb::module_& module) {
       [](nb::handle values, nb::handle indices, int64_t rows) {
         Reader read{"IndexedSlices.coalesce"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        IndexedSlices out =
-            RunOperator(Accumulation::kSequential, [&](const Context& ctx) { return Coalesce(slices, ctx); });
+        IndexedSlices out = RunOperator(read.keep, [&](const Context& ctx) { return Coalesce(slices, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a);
@@ -291,8 +295,7 @@ void DefineSlices(nb::module_& module) {
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, Accumulation::kSequential,
-                  [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+        RunUpdate(read, {}, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none());
 }
@@ -301,7 +304,7 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         const nb::tuple& update, nb::handle table, Accumulation accumulation) {
+         const nb::tuple& update, nb::handle table, SumOrder order) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
@@ -309,24 +312,24 @@ void DefineFused(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, accumulation,
+        RunUpdate(read, order,
                   [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
-      "fast"_a);
+      "accumulation"_a.none());
   module.def(
       "segment_grad_apply_with_plan",
       [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
-         const nb::tuple& update, nb::handle table, Accumulation accumulation) {
+         const nb::tuple& update, nb::handle table, SumOrder order) {
         Reader read{op};
         const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, accumulation,
+        RunUpdate(read, order,
                   [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "fast"_a);
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "accumulation"_a.none());
 }
 
 }  // namespace
@@ -347,14 +350,17 @@ void DefineIndexedSlices(nb::module_& module) {
       "ids"_a.none(), "op"_a, "name"_a, "Ids of any integer type as a Tensor of int32 or int64.");
   module.def(
       "in_kind_of",
-      [](nb::handle array, nb::handle like) {
+      [](nb::handle array, nb::handle like) -> nb::object {
         KeepAlive keep;
         const TensorView view = ViewOf(array, {.op = "in_kind_of", .name = "array", .detached = true}, keep);
-        return MakeOutput(RunOperator([&](const Context& ctx) -> Result<Tensor> {
-                            Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);
-                            if (copy.ok() && copy->bytes() > 0) std::memcpy(copy->data(), view.data, copy->bytes());
-                            return copy;
-                          }),
+        if (!view.device.is_cpu()) return nb::borrow(array);  // it came from a function that keeps the kind
+        return MakeOutput(RunOperator(keep,
+                                      [&](const Context& ctx) -> Result<Tensor> {
+                                        Result<Tensor> copy = AllocateOutput(ctx, 0, view.dtype, view.shape);
+                                        if (copy.ok() && copy->bytes() > 0)
+                                          std::memcpy(copy->data(), view.data, copy->bytes());
+                                        return copy;
+                                      }),
                           like);
       },
       "array"_a, "like"_a, "A copy of an array of numbers, of the kind (NumPy, torch, ...) of `like`.");

@@ -68,15 +68,48 @@ nb::object NumpyView(const TensorView& view, nb::handle owner, bool writable) {
 }
 
 Likeness LikenessOf(nb::handle like) {
-  const Kind kind = KindOf(like);
-  return {kind, kind == Kind::kArrayApi ? like.attr("__array_namespace__")() : nb::object()};
+  Likeness likeness{.kind = KindOf(like)};
+  if (likeness.kind == Kind::kArrayApi) likeness.array_namespace = like.attr("__array_namespace__")();
+  if (likeness.kind == Kind::kTensor) likeness.source = AsTensor(like)->keep.source();
+  return likeness;
+}
+
+// An array on a CUDA device in the kind of `like`. Frameworks ask its __dlpack__, which orders the streams.
+nb::object FromDlpack(nb::object array, const Likeness& like) {
+  static PyObject* from_dlpack[3] = {};
+  switch (like.kind) {
+    case Kind::kTorch:
+      return ImportOnce(from_dlpack[0], "torch.utils.dlpack", "from_dlpack")(array);
+    case Kind::kJax:
+      return ImportOnce(from_dlpack[1], "jax.dlpack", "from_dlpack")(array);
+    case Kind::kCupy:
+      return ImportOnce(from_dlpack[2], "cupy", "from_dlpack")(array);
+    case Kind::kArrayApi:
+      return like.array_namespace.attr("from_dlpack")(array);
+    default:
+      return array;
+  }
+}
+
+nb::object MakeDeviceOutput(Tensor output, const Likeness& like) {
+  if (output.view().data == nullptr) {
+    if (nb::object empty = EmptyOutput(like.kind, output.view()); empty.is_valid()) return empty;
+  }
+  Kind owner = Kind::kTensor;
+  const bool shared = like.kind != Kind::kTensor && StorageOf(output.dtype()) == output.dtype();
+  if (nb::object array = shared ? TakeOutput(output, owner) : nb::object(); array.is_valid()) {
+    return owner == like.kind ? array : FromDlpack(std::move(array), like);
+  }
+  nb::object tensor = WrapTensor(std::move(output), like.source);
+  return shared ? FromDlpack(std::move(tensor), like) : tensor;
 }
 
 nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& like) {
+  if (view.device.is_cuda()) return FromDlpack(WrapTensor(view, owner, like.source), like);
   const Kind kind = like.kind;
   const bool quantized = StorageOf(view.dtype) != view.dtype;
   if (kind == Kind::kTensor || quantized) return WrapTensor(view, owner);
-  if (kind == Kind::kNumpy) return NumpyView(view, owner, true);
+  if (kind == Kind::kNumpy || kind == Kind::kCupy) return NumpyView(view, owner, true);
   if (view.dtype == DType::kString) {
     nb::object array = NumpyView(view, owner, true);
     return kind == Kind::kTensorFlow ? nb::module_::import_("tensorflow").attr("constant")(array) : array;
@@ -95,6 +128,7 @@ nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& 
 
 nb::object MakeOutput(Tensor output, const Likeness& like) {
   const TensorView view = output.view();
+  if (view.device.is_cuda()) return MakeDeviceOutput(std::move(output), like);
   if (like.kind == Kind::kTensor || StorageOf(view.dtype) != view.dtype) return WrapTensor(std::move(output));
   // An output without elements owns nothing, and strings are copied while `output` still lives.
   const bool shared = view.data != nullptr && view.dtype != DType::kString;

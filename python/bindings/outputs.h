@@ -15,7 +15,8 @@ nb::object NumpyView(const TensorView& view, nb::handle owner, bool writable);
 // The kind of array that outputs become.
 struct Likeness {
   Kind kind = Kind::kNumpy;
-  nb::object array_namespace;  // for kArrayApi
+  nb::object array_namespace = {};          // for kArrayApi
+  std::optional<DeviceSource> source = {};  // where the work on an output in device memory was queued
 };
 Likeness LikenessOf(nb::handle like);
 

@@ -89,6 +89,7 @@ class Variant {
       const Pieces& pieces = nb::cast<const Pieces&>(elements);
       elements_ = pieces.array.elements();
       like_ = pieces.like;
+      if (like_.source) keep_.Use(*like_.source);
     } else {
       Read(nb::cast<nb::list>(elements), values, splits);
     }
@@ -96,6 +97,8 @@ class Variant {
 
   VariantArrayView view() const { return {shape_, elements_}; }
   const Likeness& like() const { return like_; }  // the kind of the first element
+  const KeepAlive& keep() const { return keep_; }
+  KeepAlive& keep() { return keep_; }
 
  private:
   void Read(const nb::list& elements, Argument argument, std::optional<DType> splits) {
@@ -175,8 +178,10 @@ nb::object ToVariant(const nb::list& nested_splits, nb::handle dense_values, boo
                                     .attribute = "Tvalues",
                                     .stated = ParseDType(tvalues, kToVariant, "Tvalues")},
                                    keep);
-  Pieces pieces{RunOperator([&](const Context& ctx) { return RaggedTensorToVariant(splits, values, batched, ctx); }),
-                LikenessOf(dense_values)};
+  Pieces pieces{
+      RunOperator(keep, [&](const Context& ctx) { return RaggedTensorToVariant(splits, values, batched, ctx); }),
+      LikenessOf(dense_values)};
+  pieces.like.source = keep.source();
   return nb::cast(std::move(pieces));
 }
 
@@ -186,7 +191,7 @@ nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, int64_t input
   const DType splits_dtype = RequiredDType(tsplits, kFromVariant, "Tsplits");
   const Variant variant(elements, shape, {.op = kFromVariant, .name = "encoded_ragged", .literal = values_dtype},
                         splits_dtype);
-  Ragged ragged = RunOperator([&](const Context& ctx) {
+  Ragged ragged = RunOperator(variant.keep(), [&](const Context& ctx) {
     return RaggedTensorFromVariant(variant.view(), input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype,
                                    ctx);
   });
@@ -198,9 +203,9 @@ nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, int64_t input
 nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_splits, nb::handle dense_values_shape,
                     nb::handle tvalues, nb::handle tsplits) {
   const DType values_dtype = RequiredDType(tvalues, kGradient, "Tvalues");
-  const Variant variant(elements, shape, {.op = kGradient, .name = "encoded_ragged_grad", .literal = values_dtype},
-                        std::nullopt);
-  KeepAlive keep;
+  Variant variant(elements, shape, {.op = kGradient, .name = "encoded_ragged_grad", .literal = values_dtype},
+                  std::nullopt);
+  KeepAlive& keep = variant.keep();
   const TensorView splits = ViewOf(row_splits,
                                    {.op = kGradient,
                                     .name = "row_splits",
@@ -210,9 +215,11 @@ nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_
                                    keep);
   const TensorView dense_shape =
       ViewOf(dense_values_shape, {.op = kGradient, .name = "dense_values_shape", .literal = DType::kInt32}, keep);
-  return MakeOutput(RunOperator([&](const Context& ctx) {
-                      return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape, values_dtype, ctx);
-                    }),
+  return MakeOutput(RunOperator(keep,
+                                [&](const Context& ctx) {
+                                  return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape,
+                                                                       values_dtype, ctx);
+                                }),
                     variant.like());
 }
 

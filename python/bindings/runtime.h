@@ -15,16 +15,27 @@
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/stoppable_executor.h"
+#include "views.h"
 
-// Python hands the order of sums over as a bool: raggrad.settings.fast_accumulation.
+namespace raggrad::python {
+
+// The order of sums that the user asked for; unset: the device's default (Context::accumulation).
+struct SumOrder {
+  std::optional<Accumulation> accumulation;
+};
+
+}  // namespace raggrad::python
+
+// Python hands it over as raggrad.settings.sum_order: None, "sequential" or "fast".
 template <>
-struct nanobind::detail::type_caster<raggrad::Accumulation> {
-  NB_TYPE_CASTER(raggrad::Accumulation, make_caster<bool>::Name)
+struct nanobind::detail::type_caster<raggrad::python::SumOrder> {
+  NB_TYPE_CASTER(raggrad::python::SumOrder, const_name("str | None"))
 
-  bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
-    make_caster<bool> fast;
-    if (!fast.from_python(source, flags, cleanup)) return false;
-    value = fast.value ? raggrad::Accumulation::kFast : raggrad::Accumulation::kSequential;
+  bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
+    if (source.is_none()) return true;
+    if (!isinstance<str>(source)) return false;
+    const bool fast = borrow<str>(source).equal(str("fast"));
+    value.accumulation = fast ? raggrad::Accumulation::kFast : raggrad::Accumulation::kSequential;
     return true;
   }
 };
@@ -88,23 +99,28 @@ class InterruptibleExecutor final : public StoppableExecutor {
   std::atomic<bool> stopped_ = false;
 };
 
-// Runs `call(ctx)` without the GIL, on this executor, and returns its result.
+// Runs `call(ctx)` without the GIL, on this executor, and returns its result. `keep` has the operands: if they are in
+// device memory, it knows the stream and the memory of their framework.
 template <class F>
-auto RunWithoutGil(Accumulation accumulation, Executor* executor, const F& call) {
+auto RunWithoutGil(const KeepAlive& keep, SumOrder order, Executor* executor, const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
   ctx.allocator = &BindingsAllocator();
   ctx.executor = executor;
-  ctx.accumulation = accumulation;
+  ctx.accumulation = order.accumulation;
+  if (keep.source()) {
+    ctx.device_allocator = keep.source()->memory;
+    ctx.stream = keep.source()->stream;
+  }
   return call(std::as_const(ctx));
 }
 
 // Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile.
 template <class F>
-auto RunOperator(Accumulation accumulation, const F& call) {
+auto RunOperator(const KeepAlive& keep, SumOrder order, const F& call) {
   InterruptibleExecutor executor(CurrentExecutor());
-  auto result = RunWithoutGil(accumulation, &executor, call);
+  auto result = RunWithoutGil(keep, order, &executor, call);
   executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   return *std::move(result);
@@ -112,16 +128,16 @@ auto RunOperator(Accumulation accumulation, const F& call) {
 
 // The same for operators without an order of sums to choose.
 template <class F>
-auto RunOperator(const F& call) {
-  return RunOperator(Accumulation::kSequential, call);
+auto RunOperator(const KeepAlive& keep, const F& call) {
+  return RunOperator(keep, SumOrder{}, call);
 }
 
-// Runs a `call(ctx)` that changes something in place and returns a Status. Signals wait until it ends, so that nothing
-// is left half changed.
+// The same for functions that change something in place and return a Status. Signals wait until they end, so that
+// nothing is left half changed.
 template <class F>
-void RunInPlace(Accumulation accumulation, const F& call) {
+void RunInPlace(const KeepAlive& keep, SumOrder order, const F& call) {
   const std::shared_ptr<Executor> executor = CurrentExecutor();
-  if (const Status status = RunWithoutGil(accumulation, executor.get(), call); !status.ok()) Raise(status);
+  if (const Status status = RunWithoutGil(keep, order, executor.get(), call); !status.ok()) Raise(status);
 }
 
 }  // namespace raggrad::python

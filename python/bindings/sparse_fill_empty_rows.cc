@@ -3,6 +3,7 @@
 #include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
+#include "raggrad/cuda/cuda.h"
 #include "runtime.h"
 #include "views.h"
 
@@ -14,18 +15,18 @@ using namespace nb::literals;
 void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRowsGrad) compute) {
   module.def(
       op,
-      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t, Accumulation accumulation) {
+      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t, SumOrder order) {
         KeepAlive keep;
         const TensorView map =
             ViewOf(reverse_index_map, {.op = op, .name = "reverse_index_map", .literal = DType::kInt64}, keep);
         const TensorView values = ViewOf(
             grad_values, {.op = op, .name = "grad_values", .attribute = "T", .stated = ParseDType(t, op, "T")}, keep);
         FillEmptyRowsGradOutput out =
-            RunOperator(accumulation, [&](const Context& ctx) { return compute(map, values, ctx); });
+            RunOperator(keep, order, [&](const Context& ctx) { return compute(map, values, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.d_values), grad_values),
                               MakeOutput(std::move(out.d_default_value), grad_values));
       },
-      "reverse_index_map"_a.none(), "grad_values"_a.none(), "T"_a.none(), "fast"_a);
+      "reverse_index_map"_a.none(), "grad_values"_a.none(), "T"_a.none(), "accumulation"_a.none());
 }
 
 template <class Output>
@@ -50,8 +51,12 @@ void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> 
         argument.name = "default_value";
         argument.literal = value_view.dtype;
         const TensorView default_view = ViewOf(default_value, argument, keep);
-        Output out = RunOperator(
-            [&](const Context& ctx) { return compute(index_view, value_view, rows_view, default_view, ctx); });
+        const bool literal = IsLiteral(default_value) && value_view.device.is_cuda();
+        Output out = RunOperator(keep, [&](const Context& ctx) -> Result<Output> {
+          const Result<Tensor> copy = literal ? CopyTensor(default_view, value_view.device, ctx) : Tensor();
+          if (!copy.ok()) return copy.status();
+          return compute(index_view, value_view, rows_view, literal ? copy->view() : default_view, ctx);
+        });
         const Likeness like = LikenessOf(values);
         return nb::make_tuple(
             MakeOutput(std::move(out.*output_indices), like), MakeOutput(std::move(out.output_values), like),

@@ -44,9 +44,9 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
   module.def(
       v1,
       [v1](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle output_dim0, nb::handle t,
-           nb::handle tidx, nb::handle tsegmentids, Accumulation accumulation) {
+           nb::handle tidx, nb::handle tsegmentids, SumOrder order) {
         const Inputs in(v1, "output_dim0", grad, indices, segment_ids, output_dim0, t, tidx, tsegmentids);
-        return MakeOutput(RunOperator(accumulation,
+        return MakeOutput(RunOperator(in.keep, order,
                                       [&](const Context& ctx) {
                                         return SparseSegmentGrad(kCombiner, in.grad, in.indices, in.segment_ids,
                                                                  in.dim0, ctx);
@@ -54,20 +54,20 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
                           grad);
       },
       "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "output_dim0"_a.none(), "T"_a.none(),
-      "Tidx"_a.none(), "Tsegmentids"_a.none(), "fast"_a);
+      "Tidx"_a.none(), "Tsegmentids"_a.none(), "accumulation"_a.none());
   module.def(
       v2,
       [v2](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle dense_output_dim0, nb::handle t,
-           nb::handle tidx, nb::handle tsegmentids, Accumulation accumulation) {
+           nb::handle tidx, nb::handle tsegmentids, SumOrder order) {
         const Inputs in(v2, "dense_output_dim0", grad, indices, segment_ids, dense_output_dim0, t, tidx, tsegmentids);
-        SparseSegmentGradV2Output out = RunOperator(accumulation, [&](const Context& ctx) {
+        SparseSegmentGradV2Output out = RunOperator(in.keep, order, [&](const Context& ctx) {
           return SparseSegmentGradV2(kCombiner, in.grad, in.indices, in.segment_ids, in.dim0, ctx);
         });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
       "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "dense_output_dim0"_a.none(), "T"_a.none(),
-      "Tidx"_a.none(), "Tsegmentids"_a.none(), "fast"_a);
+      "Tidx"_a.none(), "Tsegmentids"_a.none(), "accumulation"_a.none());
 }
 
 // The inputs that all six forwards have. Sum also takes integers.
@@ -95,9 +95,10 @@ void DefineForwards(nb::module_& module, const char* plain, const char* with_num
       [plain](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle t, nb::handle tidx,
               nb::handle tsegmentids) {
         const ForwardInputs in(kCombiner, plain, data, indices, segment_ids, t, tidx, tsegmentids);
-        return MakeOutput(RunOperator([&](const Context& ctx) {
-                            return SparseSegment(kCombiner, in.data, in.indices, in.segment_ids, ctx);
-                          }),
+        return MakeOutput(RunOperator(in.keep,
+                                      [&](const Context& ctx) {
+                                        return SparseSegment(kCombiner, in.data, in.indices, in.segment_ids, ctx);
+                                      }),
                           data);
       },
       "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "T"_a.none(), "Tidx"_a.none(),
@@ -109,10 +110,11 @@ void DefineForwards(nb::module_& module, const char* plain, const char* with_num
         ForwardInputs in(kCombiner, with_num_segments, data, indices, segment_ids, t, tidx, tsegmentids);
         const TensorView count =
             ViewOfIds(with_num_segments, "num_segments", num_segments, "Tnumsegments", tnumsegments, in.keep);
-        return MakeOutput(RunOperator([&](const Context& ctx) {
-                            return SparseSegmentWithNumSegments(kCombiner, in.data, in.indices, in.segment_ids, count,
-                                                                ctx);
-                          }),
+        return MakeOutput(RunOperator(in.keep,
+                                      [&](const Context& ctx) {
+                                        return SparseSegmentWithNumSegments(kCombiner, in.data, in.indices,
+                                                                            in.segment_ids, count, ctx);
+                                      }),
                           data);
       },
       "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_segments"_a.none(), "T"_a.none(),

@@ -24,8 +24,9 @@ nb::object Grad(nb::handle backprop_val_grad, nb::handle input_indices, nb::hand
   const TensorView before = ids(input_indices, "input_indices");
   const TensorView start = ids(input_start, "input_start");
   const TensorView after = ids(output_indices, "output_indices");
-  return MakeOutput(RunOperator([&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); }),
-                    backprop_val_grad);
+  return MakeOutput(
+      RunOperator(keep, [&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); }),
+      backprop_val_grad);
 }
 
 nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::handle start, nb::handle size,
@@ -41,8 +42,8 @@ nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::ha
   const TensorView dims = ints(shape, "shape");
   const TensorView begin = ints(start, "start");
   const TensorView extent = ints(size, "size");
-  SparseSliceOutput out =
-      RunOperator([&](const Context& ctx) { return SparseSlice(index_view, value_view, dims, begin, extent, ctx); });
+  SparseSliceOutput out = RunOperator(
+      keep, [&](const Context& ctx) { return SparseSlice(index_view, value_view, dims, begin, extent, ctx); });
   const Likeness like = LikenessOf(values);
   return nb::make_tuple(MakeOutput(std::move(out.output_indices), like), MakeOutput(std::move(out.output_values), like),
                         MakeOutput(std::move(out.output_shape), like));

@@ -27,6 +27,9 @@ std::string_view Obstacle(nb::handle object, const TensorView& view) {
       return AsTensor(object)->writable ? "" : "read-only";
     case Kind::kTorch:  // a view with another address is a copy
       return nb::cast<uintptr_t>(object.attr("data_ptr")()) == reinterpret_cast<uintptr_t>(view.data) ? "" : "strided";
+    case Kind::kCupy:
+      return nb::cast<uintptr_t>(object.attr("data").attr("ptr")) == reinterpret_cast<uintptr_t>(view.data) ? ""
+                                                                                                            : "strided";
     default:
       return kNotOneOfThese;
   }
@@ -38,7 +41,7 @@ MutableTensorView TableOf(nb::handle object, const Argument& argument, KeepAlive
   TensorView view = ViewOf(object, argument, keep);
   if (const std::string_view obstacle = Obstacle(object, view); !obstacle.empty()) {
     RaiseInvalid(argument.op, ": ", argument.Name(), " is changed in place. [", argument.Name(),
-                 ": expected a writable, contiguous NumPy array, torch tensor or raggrad.Tensor, got ",
+                 ": expected a writable, contiguous NumPy array, torch tensor, CuPy array or raggrad.Tensor, got ",
                  TypeName(object), ", which is ", obstacle, "]");
   }
   return {const_cast<void*>(view.data), view.dtype, std::move(view.shape), view.device};

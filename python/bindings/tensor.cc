@@ -51,6 +51,10 @@ PyTensor Make(nb::handle data, nb::handle dtype) {
 
 nb::object ToNumpy(nb::handle self) {
   const PyTensor& tensor = *AsTensor(self);
+  if (!tensor.view.device.is_cpu()) {
+    RaiseInvalid("Tensor: NumPy cannot read device memory [self: expected host memory, got ", tensor.view.device,
+                 "]; torch, CuPy and JAX can, with from_dlpack");
+  }
   return NumpyView(tensor.view, self, tensor.writable);
 }
 
@@ -90,8 +94,17 @@ template <class... Flags>
 nb::object DlpackExporter(const TensorView& view, nb::dlpack::dtype dtype, nb::handle owner) {
   const std::vector<size_t> dims(view.shape.dims().begin(), view.shape.dims().end());
   nb::ndarray<nb::array_api, Flags...> array(const_cast<void*>(view.data), dims.size(), dims.data(), owner, nullptr,
-                                             dtype, nb::device::cpu::value);
+                                             dtype, static_cast<int>(view.device.kind), view.device.number);
   return nb::borrow(array.cast());
+}
+
+// Makes a consumer's stream wait until the tensor is ready. The stream is DLPack's: None means the default one, -1 that
+// no order is wanted.
+void OrderForConsumer(const PyTensor& tensor, nb::handle stream) {
+  const int64_t later = stream.is_none() ? 0 : nb::cast<int64_t>(stream);
+  if (later == -1) return;
+  void* const earlier = tensor.keep.source() ? tensor.keep.source()->stream : nullptr;
+  OrderStreams(tensor.view.device, earlier, reinterpret_cast<void*>(later));
 }
 
 nb::object Dlpack(nb::handle self, nb::handle stream, nb::handle max_version, nb::handle dl_device, nb::handle copy) {
@@ -99,14 +112,24 @@ nb::object Dlpack(nb::handle self, nb::handle stream, nb::handle max_version, nb
   const std::optional<nb::dlpack::dtype> dtype = DlpackOf(tensor.view.dtype);
   if (!dtype)
     throw nb::buffer_error((std::string(DTypeName(tensor.view.dtype)) + " cannot be shared by DLPack").c_str());
+  if (tensor.view.device.is_cuda()) {
+    OrderForConsumer(tensor, stream);
+    stream = nb::handle(Py_None);  // the exporter has none
+  }
   const nb::object exporter =
       tensor.writable ? DlpackExporter<>(tensor.view, *dtype, self) : DlpackExporter<nb::ro>(tensor.view, *dtype, self);
   return exporter.attr("__dlpack__")("stream"_a = stream, "max_version"_a = max_version, "dl_device"_a = dl_device,
                                      "copy"_a = copy);
 }
 
+std::string DeviceName(Device device) { return device.is_cpu() ? "cpu" : "cuda:" + std::to_string(device.number); }
+
 std::string Repr(nb::handle self) {
   const PyTensor& tensor = *AsTensor(self);
+  if (!tensor.view.device.is_cpu()) {
+    return "Tensor(<on " + DeviceName(tensor.view.device) + ">, dtype='" + std::string(DTypeName(tensor.view.dtype)) +
+           "', shape=" + nb::repr(ShapeTuple(tensor.view.shape)).c_str() + ")";
+  }
   const nb::object text = nb::module_::import_("numpy").attr("array2string")(
       ToNumpy(self), "separator"_a = ", ", "prefix"_a = "Tensor(", "threshold"_a = 20);
   return "Tensor(" + nb::cast<std::string>(text) + ", dtype='" + std::string(DTypeName(tensor.view.dtype)) +
@@ -119,15 +142,17 @@ const PyTensor* AsTensor(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), tensor_type) ? nb::inst_ptr<PyTensor>(object) : nullptr;
 }
 
-nb::object WrapTensor(Tensor tensor) {
+nb::object WrapTensor(Tensor tensor, const std::optional<DeviceSource>& source) {
   PyTensor wrapped;
+  if (source) wrapped.keep.Use(*source);
   wrapped.view = tensor.view();
   wrapped.owned = std::move(tensor);
   return nb::cast(std::move(wrapped));
 }
 
-nb::object WrapTensor(const TensorView& view, nb::handle owner) {
+nb::object WrapTensor(const TensorView& view, nb::handle owner, const std::optional<DeviceSource>& source) {
   PyTensor wrapped;
+  if (source) wrapped.keep.Use(*source);
   wrapped.view = view;
   wrapped.keep.Add(nb::borrow(owner));
   return nb::cast(std::move(wrapped));
@@ -160,6 +185,8 @@ Tensor([1, 2, 3], dtype='qint8', shape=(3,))
           "dtype", [](const PyTensor& self) { return std::string(DTypeName(self.view.dtype)); },
           "TensorFlow's name of the element type.")
       .def_prop_ro(
+          "device", [](const PyTensor& self) { return DeviceName(self.view.device); }, "\"cpu\", or \"cuda:0\".")
+      .def_prop_ro(
           "shape", [](const PyTensor& self) { return ShapeTuple(self.view.shape); },
           nb::sig("def shape(self) -> tuple[int, ...]"))
       .def(
@@ -189,7 +216,10 @@ Tensor([1, 2, 3], dtype='qint8', shape=(3,))
           nb::sig("def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, "
                   "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing.Any"))
       .def(
-          "__dlpack_device__", [](const PyTensor&) { return nb::make_tuple(nb::device::cpu::value, 0); },
+          "__dlpack_device__",
+          [](const PyTensor& self) {
+            return nb::make_tuple(static_cast<int>(self.view.device.kind), self.view.device.number);
+          },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
       .def("__len__",
            [](const PyTensor& self) {

@@ -83,7 +83,7 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   }
   keep.Add(std::move(owner));
   if (dtype == DType::kString) return ViewOfFixedStrings(array, keep);
-  return {PyArray_DATA(array), dtype, ShapeOfArray(array), Device::Cpu()};
+  return {PyArray_DATA(array), dtype, ShapeOfArray(array), {}};
 }
 
 // Views a Python int as an index, the most common literal.
@@ -97,7 +97,7 @@ TensorView ViewOfInteger(nb::handle object, DType dtype, const Argument& argumen
   int64_t* number = keep.AddNumber();
   const auto low = static_cast<int32_t>(value);
   narrow ? std::memcpy(number, &low, sizeof(low)) : std::memcpy(number, &value, sizeof(value));
-  return {number, dtype, Shape{}, Device::Cpu()};
+  return {number, dtype, Shape{}, {}};
 }
 
 TensorView ViewOfLiteral(nb::handle object, const Argument& argument, KeepAlive& keep) {
@@ -133,13 +133,16 @@ void WarnIfRecorded(nb::handle object, Kind kind, const Argument& argument) {
 TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& keep) {
   if (PyArray_IsScalar(object.ptr(), Generic)) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
   if (IsLiteral(object)) return ViewOfLiteral(object, argument, keep);
-  const Kind kind = KindOf(object);
-  WarnIfRecorded(object, kind, argument);
-  if (kind == Kind::kTensorFlow) return ViewOfTensorFlow(object, argument, keep);
-  if (nb::hasattr(object, "__dlpack__")) return ViewOfDlpack(object, kind, argument, keep);
+  const ArrayType type = TypeOf(object);
+  WarnIfRecorded(object, type.kind, argument);
+  if (type.kind == Kind::kTensorFlow) return ViewOfTensorFlow(object, type, argument, keep);
+  if (type.exchange != nullptr || nb::hasattr(object, "__dlpack__")) {
+    return ViewOfDlpack(object, type, argument, keep);
+  }
+  if (nb::hasattr(object, "__cuda_array_interface__")) return ViewOfCudaArray(object, argument, keep);
   if (nb::hasattr(object, "__array__")) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
   RaiseInvalid(argument.op, ": ", argument.Name(),
-               ": expected an array (NumPy, torch, JAX, TensorFlow, or anything with "
+               ": expected an array (NumPy, torch, JAX, TensorFlow, CuPy, or anything with "
                "__dlpack__), a raggrad.Tensor, a number or a list, got ",
                TypeName(object));
 }
@@ -152,23 +155,24 @@ Kind FindKind(nb::handle type) {
     if (package == "torch") return Kind::kTorch;
     if (package == "jax" || package == "jaxlib") return Kind::kJax;
     if (package == "tensorflow") return Kind::kTensorFlow;
+    if (package == "cupy") return Kind::kCupy;
   }
   return nb::hasattr(type, "__array_namespace__") ? Kind::kArrayApi : Kind::kNumpy;
 }
 
-// A cache of the kinds of the last types. It keeps no type alive. If a new type gets the address of one that is gone,
+// A cache of the last types of arrays. It keeps no type alive. If a new type gets the address of one that is gone,
 // the weak reference tells. The GIL guards the cache.
-class KnownKinds {
+class KnownTypes {
  public:
-  Kind Of(nb::handle type) {
+  ArrayType Of(nb::handle type) {
     for (const Entry& entry : entries_) {
-      if (entry.type == type.ptr() && entry.reference().is(type)) return entry.kind;
+      if (entry.type == type.ptr() && entry.reference().is(type)) return entry.found;
     }
-    const Kind kind = FindKind(type);
+    const ArrayType found = {FindKind(type), ExchangeOf(type)};
     static PyObject* weak_reference = nullptr;
-    entries_[next_] = {type.ptr(), nb::borrow(ImportOnce(weak_reference, "weakref", "ref")(type)), kind};
+    entries_[next_] = {type.ptr(), nb::borrow(ImportOnce(weak_reference, "weakref", "ref")(type)), found};
     next_ = (next_ + 1) % kEntries;
-    return kind;
+    return found;
   }
 
  private:
@@ -176,7 +180,7 @@ class KnownKinds {
   struct Entry {
     PyObject* type = nullptr;
     nb::object reference = {};
-    Kind kind = Kind::kNumpy;
+    ArrayType found = {};
   };
   Entry entries_[kEntries];
   size_t next_ = 0;
@@ -223,10 +227,10 @@ std::string Argument::Name() const {
   return std::string(name) + item(element) + (level < 0 ? ".values" : ".nested_splits" + item(level));
 }
 
-Kind KindOf(nb::handle object) {
-  if (PyArray_Check(object.ptr()) || PyArray_IsScalar(object.ptr(), Generic)) return Kind::kNumpy;
-  if (AsTensor(object) != nullptr) return Kind::kTensor;
-  static auto* const known = new KnownKinds;
+ArrayType TypeOf(nb::handle object) {
+  if (PyArray_Check(object.ptr()) || PyArray_IsScalar(object.ptr(), Generic)) return {Kind::kNumpy, nullptr};
+  if (AsTensor(object) != nullptr) return {Kind::kTensor, nullptr};
+  static auto* const known = new KnownTypes;
   return known->Of(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
 }
 
@@ -238,6 +242,7 @@ TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& kee
   }
   if (const PyTensor* tensor = AsTensor(object)) {
     keep.Add(nb::borrow(object));
+    if (tensor->keep.source()) keep.Use(*tensor->keep.source());
     return tensor->view;
   }
   if (PyArray_Check(object.ptr())) {
@@ -260,11 +265,22 @@ TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep) 
   Raise(MakeError(Code::kResourceExhausted, argument.op, ": no memory for a copy of ", argument.Name()));
 }
 
+// Ids in device memory, in int32 or int64. The framework converts other integers. Its conversion wraps uint64 beyond 63
+// bits around, and operators then report negative ids.
+TensorView DeviceIdsOf(nb::handle object, const TensorView& view, const Argument& argument, KeepAlive& keep) {
+  const bool small = Contains(TypeList<int8_t, int16_t, uint8_t, uint16_t>{}, view.dtype);
+  if (!small && view.dtype != DType::kUInt32 && view.dtype != DType::kUInt64) return view;
+  static PyObject* converted = nullptr;
+  const nb::handle convert = ImportOnce(converted, "raggrad._device", "converted");
+  return ViewOf(convert(object, small ? "int32" : "int64"), argument, keep);
+}
+
 TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep) {
   const bool literal = IsLiteral(object);
   Argument ids = argument;
   if (literal) ids.literal = DType::kInt64;
   TensorView view = ViewOf(object, ids, keep);
+  if (view.device.is_cuda()) return DeviceIdsOf(object, view, ids, keep);
   switch (view.dtype) {
     case DType::kInt8:
       return Converted<int32_t, int8_t>(view, keep);

@@ -1,8 +1,8 @@
 // Python objects as TensorViews, without copies where layout and type allow it.
 //
-// Objects can be NumPy arrays and scalars, anything with __dlpack__ on the CPU (torch, JAX, TensorFlow),
-// raggrad.Tensor, and literals: Python numbers, bytes, str and lists of them. Arrays always keep their dtype; literals
-// take the dtype that the argument states.
+// Objects can be NumPy arrays and scalars, anything with __dlpack__ (torch, JAX, TensorFlow, CuPy) or
+// __cuda_array_interface__, raggrad.Tensor, and literals: Python numbers, bytes, str and lists of them. Arrays always
+// keep their dtype; literals take the dtype that the argument states.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <forward_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "device.h"
 #include "raggrad/core/tensor_view.h"
 
 namespace raggrad::python {
@@ -38,11 +40,9 @@ struct Argument {
   DType LiteralDType() const { return stated != DType::kInvalid ? stated : literal; }
 };
 
-// The kind of an array. Outputs have the kind of an input.
-enum class Kind { kNumpy, kTorch, kJax, kTensorFlow, kTensor, kArrayApi };
-
 // Literals, and objects that have only __array__, count as NumPy.
-Kind KindOf(nb::handle object);
+ArrayType TypeOf(nb::handle object);
+inline Kind KindOf(nb::handle object) { return TypeOf(object).kind; }
 
 // Keeps alive everything that the views of one call point to. Destroy it with the GIL held.
 class KeepAlive {
@@ -58,6 +58,10 @@ class KeepAlive {
     return bytes_.emplace_front(std::make_unique_for_overwrite<std::byte[]>(count)).get();
   }
 
+  // The stream and memory of the call, which the first operand in device memory decides.
+  const std::optional<DeviceSource>& source() const { return source_; }
+  const DeviceSource& Use(const DeviceSource& source) { return source_ ? *source_ : source_.emplace(source); }
+
  private:
   // Lists keep their elements in place when more are added or the whole moves.
   std::vector<nb::object> objects_;
@@ -65,6 +69,7 @@ class KeepAlive {
   std::forward_list<int64_t> numbers_;
   std::forward_list<std::unique_ptr<String[]>> strings_;
   std::forward_list<std::unique_ptr<std::byte[]>> bytes_;
+  std::optional<DeviceSource> source_;
 };
 
 // Whether an object takes the dtype that the argument asks for: Python numbers, bytes, str and lists.

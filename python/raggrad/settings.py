@@ -10,16 +10,18 @@ from typing import Literal
 from . import _core
 from .errors import InvalidArgumentError
 
-# True inside accumulation("fast"). Threads and asyncio tasks have their own value; a new thread starts with False.
-fast_accumulation: ContextVar[bool] = ContextVar("raggrad.fast_accumulation", default=False)
+# The order inside accumulation(). Threads and asyncio tasks have their own value; a new thread starts with None, which
+# leaves the order to the device.
+sum_order: ContextVar[str | None] = ContextVar("raggrad.sum_order", default=None)
 
 
 @contextmanager
 def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
     """Sets the order of floating-point sums for the calls of this thread inside the `with` block.
 
-    "sequential", the default, is TensorFlow's order and gives its bits. "fast" sums by a fixed tree: other bits, a
-    smaller error bound, more parallelism. Both give the same bits on every run and for every number of threads.
+    "sequential" is TensorFlow's order and gives its bits, on a GPU too. "fast" sums by a fixed tree: other bits, a
+    smaller error bound, more parallelism. Both give the same bits on every run and for every number of threads. The
+    default is "sequential" on the CPU and "fast" on a GPU.
 
     >>> import raggrad
     >>> with raggrad.accumulation("fast"):
@@ -29,11 +31,11 @@ def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
     """
     if order not in ("sequential", "fast"):
         raise InvalidArgumentError(f"accumulation: expected 'sequential' or 'fast', got {order!r}")
-    token = fast_accumulation.set(order == "fast")
+    token = sum_order.set(order)
     try:
         yield
     finally:
-        fast_accumulation.reset(token)
+        sum_order.reset(token)
 
 
 def set_num_threads(threads: int) -> None:

@@ -35,6 +35,15 @@ Result<int> SetDevice(int number) noexcept {
   return before;
 }
 
+Result<Device> DeviceOf(const void* data) noexcept {
+  cudaPointerAttributes attributes = {};
+  if (Status s = ToStatus(cudaPointerGetAttributes(&attributes, data), "an address is unknown"); !s.ok()) return s;
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    return Status(Code::kInvalidArgument, "an address is not in device memory");
+  }
+  return Device::Cuda(attributes.device);
+}
+
 Result<Allocator*> Pool(void* stream) noexcept {
   const Result<StreamId> id = Identify(stream);
   if (!id.ok()) return id.status();
@@ -52,8 +61,8 @@ Status Copy(void* to, const void* from, size_t bytes, const Context& ctx) noexce
 
 }  // namespace
 
-extern "C"
-    [[gnu::visibility("default")]] const Library raggrad_cuda_library = {Version(), &Start, &SetDevice, &Pool, &Copy};
+extern "C" [[gnu::visibility("default")]] const Library raggrad_cuda_library = {Version(), &Start, &SetDevice,
+                                                                                &DeviceOf, &Pool,  &Copy};
 
 Result<Call> Call::Begin(const Context& ctx) noexcept {
   int device = 0;

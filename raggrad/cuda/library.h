@@ -18,6 +18,8 @@ struct Library {
   // Makes a GPU the current device of the calling thread and returns the one before. INVALID_ARGUMENT if there is no
   // such GPU.
   Result<int> (*set_device)(int number) noexcept;
+  // The GPU that an address belongs to. INVALID_ARGUMENT if it is no device memory.
+  Result<Device> (*device_of)(const void* data) noexcept;
   // The pool of a stream of the current device.
   Result<Allocator*> (*pool)(void* stream) noexcept;
   // Copies bytes between memory of the host and of GPUs, in the order of the context's stream, and waits for the copy.

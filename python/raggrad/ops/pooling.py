@@ -9,7 +9,7 @@ from .. import _core, optimizers
 from .._core import SegmentPlan
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
-from ..settings import fast_accumulation
+from ..settings import sum_order
 
 
 def _check_ids(name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None) -> None:
@@ -44,15 +44,15 @@ def pool_grad(
     name: str, combiner: str, grad: Any, indices: Any, segment_ids: Any, num_rows: Any, plan: SegmentPlan | None
 ) -> IndexedSlices:
     _check_ids(name, indices, segment_ids, plan)
-    fast = fast_accumulation.get()
+    order = sum_order.get()
     if plan is not None:
         _check_size(name, "num_rows", num_rows, plan.num_rows)
         num_rows = plan.num_rows
-        values, rows = _core.segment_grad_with_plan(name, combiner, grad, plan, fast)
+        values, rows = _core.segment_grad_with_plan(name, combiner, grad, plan, order)
     elif num_rows is None:
         raise InvalidArgumentError(f"{name}: expected num_rows, the rows of the table, or a plan; got neither")
     else:
-        values, rows = _core.segment_grad(name, combiner, grad, indices, segment_ids, num_rows, fast)
+        values, rows = _core.segment_grad(name, combiner, grad, indices, segment_ids, num_rows, order)
     return IndexedSlices(values, rows, (operator.index(num_rows), *values.shape[1:]))
 
 
@@ -68,9 +68,9 @@ def pool_grad_apply_(
 ) -> None:
     _check_ids(name, indices, segment_ids, plan)
     update = optimizers.begin(name, optimizer)
-    fast = fast_accumulation.get()
+    order = sum_order.get()
     if plan is not None:
-        _core.segment_grad_apply_with_plan(name, combiner, grad, plan, update, table, fast)
+        _core.segment_grad_apply_with_plan(name, combiner, grad, plan, update, table, order)
     else:
-        _core.segment_grad_apply(name, combiner, grad, indices, segment_ids, update, table, fast)
+        _core.segment_grad_apply(name, combiner, grad, indices, segment_ids, update, table, order)
     optimizers.end(optimizer)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _core
-from ..settings import fast_accumulation
+from ..settings import sum_order
 from ..typing import ArrayLike, DTypeLike
 
-_fast = fast_accumulation.get
+_order = sum_order.get
 _tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
@@ -114,7 +114,7 @@ def SparseFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [1. 3.] 60.0
     """
-    return _tuple(FillEmptyRowsGradOutput, _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _fast()))
+    return _tuple(FillEmptyRowsGradOutput, _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _order()))
 
 
 def RaggedFillEmptyRowsGrad(
@@ -127,4 +127,4 @@ def RaggedFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [7] 10
     """
-    return _tuple(FillEmptyRowsGradOutput, _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _fast()))
+    return _tuple(FillEmptyRowsGradOutput, _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _order()))

@@ -1,0 +1,27 @@
+#include "raggrad/cuda/foreign_memory.h"
+
+#include "raggrad/cuda/events.h"
+#include "raggrad/cuda/library.h"
+#include "raggrad/cuda/loader.h"
+
+namespace raggrad::cuda {
+
+Result<Device> DeviceOfMemory(std::string_view op, const void* data) noexcept {
+  const Result<const void*> library = FindKernels(op, Library::kSymbol);
+  if (!library.ok()) return library.status();
+  return WithOp(op, [&] { return static_cast<const Library*>(*library)->device_of(data); });
+}
+
+Status OrderStreams(std::string_view op, Device device, void* earlier, void* later) noexcept {
+  return WithKernels<Events>(op, device, [&](const Events& events) -> Status {
+    const Result<StreamId> before = events.identify(earlier);
+    if (!before.ok()) return before.status();
+    const Result<StreamId> after = events.identify(later);
+    if (!after.ok() || *before == *after) return after.status();
+    const Result<Event> event = Event::Record(events, earlier);
+    if (!event.ok()) return event.status();
+    return event->Delay(*after);
+  });
+}
+
+}  // namespace raggrad::cuda
