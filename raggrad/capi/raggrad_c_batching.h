@@ -2,19 +2,16 @@
 //
 //   rg_batching_runtime* runtime;
 //   rg_batching_runtime_create(NULL, NULL, &runtime, &error);
-//   rg_unbatch_grad_call call = {.struct_size = sizeof call};
+//   rg_unbatch_grad_call call = RG_INIT(rg_unbatch_grad_call);
 //   call.original_input = &x; call.batch_index = &index; call.grad = &g; call.id = &id;
 //   if (rg_unbatch_grad(runtime, &call, &joined, &error) != RG_OK) puts(text);  // waits
 //
 // raggrad/ops/batching/batching.h and the README.md there specify the operators, their errors and their differences
-// from TensorFlow. The rules of raggrad_c.h on operands, errors and memory hold here too: a null pointer where
-// something is needed is RG_INVALID_ARGUMENT, and after a failure outputs are zeroed and own nothing.
-//
-// Structs with a struct_size are made as above: the size as the program sees it, everything else 0. Fields are only
-// ever added at the end, and 0 means what the library did before the field existed.
+// from TensorFlow. The rules of raggrad_c.h on structs, operands, errors and memory hold here too. Only the gradients
+// of UnbatchGrad may be in device memory; everything else is in host memory.
 #pragma once
 
-#include "raggrad/capi/raggrad_c.h"
+#include "raggrad/capi/raggrad_c_base.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,13 +44,11 @@ typedef struct rg_resource_statistics {
   int64_t pieces, bytes, waiters;
 } rg_resource_statistics;
 
-// The time limit of a wait, and a token that ends it with RG_CANCELLED.
-typedef struct rg_waiting {
-  int64_t timeout_micros;               // 0: as long as the resource says; RG_NO_DEADLINE; below 0: not at all
-  const rg_cancellation* cancellation;  // may be null
-} rg_waiting;
+// Members that all calls have:
+//   container, name  of the resource; null is ""
+//   wait_micros      time limit of the wait. 0: as long as the resource says; RG_NO_DEADLINE; below 0: not at all
+//   cancellation     ends the wait with RG_CANCELLED; may be null
 
-// A null container or name is "".
 typedef struct rg_unbatch_grad_call {
   size_t struct_size;
   const char* container;
@@ -62,12 +57,17 @@ typedef struct rg_unbatch_grad_call {
   const rg_tensor* batch_index;     // int64 [calls, 3]
   const rg_tensor* grad;
   const rg_tensor* id;  // int64 []
-  rg_waiting waiting;
+  int64_t wait_micros;
+  const rg_cancellation* cancellation;
   int32_t strict;  // not 0: refuse what TensorFlow accepts although it is most likely a mistake
   // Null: the gradient is copied if it is needed after the call has returned. Otherwise it is never copied, and
   // release(release_argument) is called when it is not needed any longer: once, by any thread, even if the call fails.
   void (*release)(void* argument);
   void* release_argument;
+  // A cudaStream_t, if grad is in device memory: the work that computes grad has been queued on it, and an owner's
+  // result is made on it. It must live until the piece has been joined or dropped. The stream of the context is not
+  // used. RG_INVALID_ARGUMENT if it is cudaStreamPerThread or being captured into a graph.
+  void* stream;
 } rg_unbatch_grad_call;
 
 typedef struct rg_unbatch_call {
@@ -78,14 +78,15 @@ typedef struct rg_unbatch_call {
   const rg_tensor* batch_index;
   const rg_tensor* id;
   int64_t timeout_micros;  // of the resource, if this call makes it, as in TensorFlow
-  rg_waiting waiting;
+  int64_t wait_micros;
+  const rg_cancellation* cancellation;
 } rg_unbatch_call;
 
 typedef struct rg_batch_call {
   size_t struct_size;
   const char* container;
   const char* name;
-  const rg_tensor* in_tensors;
+  const rg_tensor* const* in_tensors;  // [num_tensors]
   int32_t num_tensors;
   // The fields up to num_allowed_batch_sizes count only if this call makes the resource.
   int64_t num_batch_threads;
@@ -95,7 +96,8 @@ typedef struct rg_batch_call {
   const int64_t* allowed_batch_sizes;  // may be null
   int32_t num_allowed_batch_sizes;
   const char* batching_queue;  // null: ""
-  rg_waiting waiting;
+  int64_t wait_micros;
+  const rg_cancellation* cancellation;
   void (*release)(void* argument);  // of all tensors together, as in rg_unbatch_grad_call
   void* release_argument;
 } rg_batch_call;
@@ -115,13 +117,14 @@ RG_API int32_t rg_cancellation_cancelled(const rg_cancellation* cancellation);  
 // Calls that wait with the token keep waiting. Null is fine.
 RG_API void rg_cancellation_destroy(rg_cancellation* cancellation);
 
-// These wait for the result. Outputs are given to rg_output_free with the runtime's context.
+// These wait for the result. Outputs are given to rg_output_free with the runtime's context; one in device memory from
+// the library's pool needs its stream to be that of the call.
 RG_API rg_status rg_unbatch_grad(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call,
                                  rg_output* batched_grad, rg_error* error);
 RG_API rg_status rg_unbatch(rg_batching_runtime* runtime, const rg_unbatch_call* call, rg_output* unbatched_tensor,
                             rg_error* error);
 RG_API rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* call,
-                          rg_output* batched_tensors,  // [num_tensors]
+                          rg_output* const* batched_tensors,  // [num_tensors]
                           rg_output* batch_index, rg_output* id, rg_error* error);
 
 // These call back instead of waiting. If they return RG_OK, `done` is called exactly once: by this thread before they
@@ -129,7 +132,7 @@ RG_API rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* cal
 // called under a lock: it may sleep, call the library again and destroy the runtime. It owns the outputs: one tensor,
 // or for Batch the tensors, batch_index and id. Their structs, and the message, are gone when it returns. After a
 // failure there are no outputs.
-typedef void (*rg_batching_done)(void* user, rg_status status, const char* message, rg_output* outputs,
+typedef void (*rg_batching_done)(void* user, rg_status status, const char* message, rg_output* const* outputs,
                                  int32_t num_outputs);
 RG_API rg_status rg_unbatch_grad_async(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call,
                                        rg_batching_done done, void* user, rg_error* error);

@@ -1,7 +1,5 @@
 // The operators on variant arrays.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 
 #include "raggrad/capi/c_call.h"
@@ -44,18 +42,25 @@ class Block {
   std::byte* next_ = nullptr;
 };
 
-rg_tensor Describe(const TensorView& view, Block& block) noexcept {
-  const auto dims = view.shape.dims();
+const rg_tensor* Describe(const TensorView& view, Block& block) noexcept {
+  rg_tensor* const tensor = block.Take<rg_tensor>(1);
   int64_t* const shape = block.Take<int64_t>(view.rank());
-  std::ranges::copy(dims, shape);
-  return {view.data, static_cast<int32_t>(view.dtype), static_cast<int32_t>(view.device.kind), view.rank(), shape};
+  std::ranges::copy(view.shape.dims(), shape);
+  *tensor = {sizeof(rg_tensor),
+             view.data,
+             static_cast<int32_t>(view.dtype),
+             static_cast<int32_t>(view.device.kind),
+             view.device.number,
+             view.rank(),
+             shape};
+  return tensor;
 }
 
 // A variant array and its description in C structs. All elements have the same number of splits and values of one rank.
 struct Described {
   VariantArray variant;
   Tensor memory;
-  rg_variant_array array{};
+  const rg_variant_array* array = nullptr;
 };
 
 Result<Described> Describe(Result<VariantArray> variant, const Context& ctx) noexcept {
@@ -63,49 +68,61 @@ Result<Described> Describe(Result<VariantArray> variant, const Context& ctx) noe
   const auto elements = variant->elements();
   const auto n = static_cast<int64_t>(elements.size());
   const int64_t levels = n == 0 ? 0 : static_cast<int64_t>(elements[0]->nested_splits.size());
+  const int64_t values_rank = n == 0 ? 0 : elements[0]->values.rank();
   const int rank = variant->shape().rank();
   Block block;
+  block.Count<rg_variant_array>(1);
   block.Count<int64_t>(rank);
+  block.Count<const rg_ragged*>(n);
   block.Count<rg_ragged>(n);
-  if (n > 0) {
-    block.Count<int64_t>(n * elements[0]->values.rank());
-    block.Count<rg_tensor>(n * levels);
-    block.Count<int64_t>(n * levels);
-  }
+  block.Count<const rg_tensor*>(n * levels);
+  block.Count<rg_tensor>(n * (1 + levels));
+  block.Count<int64_t>(n * (values_rank + levels));
   Result<Tensor> memory = WithOp("rg_ragged_tensor_to_variant", [&] { return block.Allocate(ctx); });
   if (!memory.ok()) return memory.status();
+  rg_variant_array* const array = block.Take<rg_variant_array>(1);
   int64_t* const shape = block.Take<int64_t>(rank);
   std::ranges::copy(variant->shape().dims(), shape);
-  rg_ragged* const raggeds = block.Take<rg_ragged>(n);
+  const rg_ragged** const list = block.Take<const rg_ragged*>(n);
   for (int64_t i = 0; i < n; ++i) {
     const RaggedView& element = *elements[static_cast<size_t>(i)];
-    rg_tensor* const splits = block.Take<rg_tensor>(levels);
+    rg_ragged* const ragged = block.Take<rg_ragged>(1);
+    const rg_tensor** const splits = block.Take<const rg_tensor*>(levels);
     for (int64_t level = 0; level < levels; ++level) {
       splits[level] = Describe(element.nested_splits[static_cast<size_t>(level)], block);
     }
-    raggeds[i] = {0, static_cast<int32_t>(levels), splits, Describe(element.values, block)};
+    *ragged = {sizeof(rg_ragged), Describe(element.values, block), splits, static_cast<int32_t>(levels)};
+    list[i] = ragged;
   }
-  return Described{*std::move(variant), *std::move(memory), {rank, shape, n, raggeds}};
+  *array = {sizeof(rg_variant_array), rank, shape, n, list};
+  return Described{*std::move(variant), *std::move(memory), array};
+}
+
+rg_block Release(Tensor& tensor) noexcept {
+  const Device device = tensor.view().device;
+  const size_t bytes = tensor.bytes();
+  return {tensor.release(), bytes, static_cast<int32_t>(device.kind), device.number};
 }
 
 }  // namespace
 
 void rg_variant_output_free(const rg_context* context, rg_variant_output* output) {
-  if (output == nullptr) return;
-  for (const auto& block : output->blocks) {
-    rg_output owned{};
-    owned.data = block.data;
-    owned.bytes = block.bytes;
-    rg_output_free(context, &owned);
+  constexpr std::string_view kFunction = "rg_variant_output_free";
+  rg_context given{};
+  if (output == nullptr || !capi::ReadContext(kFunction, context, given).ok()) return;
+  if (!capi::CheckStructSize(kFunction, {"output"}, output, capi::kFirstSize<rg_variant_output>).ok()) return;
+  for (rg_block& block : output->blocks) {
+    if (!capi::Free(given, block)) return;
+    block = {};
   }
-  *output = {};
+  output->array = nullptr;
 }
 
-rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg_tensor* rt_nested_splits, int32_t num_splits,
-                                      const rg_tensor* rt_dense_values, int32_t batched_input,
+rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg_tensor* const* rt_nested_splits,
+                                      int32_t num_splits, const rg_tensor* rt_dense_values, int32_t batched_input,
                                       rg_variant_output* encoded_ragged, rg_error* error) {
   CCall call("rg_ragged_tensor_to_variant", context, error, {});
-  if (call.Given("encoded_ragged", encoded_ragged)) *encoded_ragged = {};
+  call.Note(capi::WriteStruct(call.function(), {"encoded_ragged"}, encoded_ragged, {}));
   List<TensorView> storage;
   const auto splits = call.Read("rt_nested_splits", rt_nested_splits, num_splits, storage);
   const TensorView values = call.Read("rt_dense_values", rt_dense_values);
@@ -113,17 +130,15 @@ rg_status rg_ragged_tensor_to_variant(const rg_context* context, const rg_tensor
       [&](const Context& ctx) { return Describe(RaggedTensorToVariant(splits, values, batched_input != 0, ctx), ctx); },
       [&](Described& result) {
         encoded_ragged->array = result.array;
-        const std::array<Tensor*, 3> tensors = {&result.variant.values(), &result.variant.splits(), &result.memory};
-        for (size_t i = 0; i < tensors.size(); ++i) {
-          encoded_ragged->blocks[i].bytes = tensors[i]->bytes();
-          encoded_ragged->blocks[i].data = tensors[i]->release();
-        }
+        encoded_ragged->blocks[0] = Release(result.variant.values());
+        encoded_ragged->blocks[1] = Release(result.variant.splits());
+        encoded_ragged->blocks[2] = Release(result.memory);
       });
 }
 
 rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_variant_array* encoded_ragged,
                                         int64_t input_ragged_rank, int64_t output_ragged_rank, int32_t values_dtype,
-                                        int32_t splits_dtype, rg_output* output_nested_splits,
+                                        int32_t splits_dtype, rg_output* const* output_nested_splits,
                                         rg_output* output_dense_values, rg_error* error) {
   CCall call("rg_ragged_tensor_from_variant", context, error, {output_dense_values});
   call.ReadOutputs("output_nested_splits", output_nested_splits, output_ragged_rank);
@@ -135,8 +150,8 @@ rg_status rg_ragged_tensor_from_variant(const rg_context* context, const rg_vari
                                        static_cast<DType>(splits_dtype), ctx);
       },
       [&](Ragged& result) {
-        rg_output* next = output_nested_splits;
-        for (Tensor& splits : result.nested_splits()) Store(splits, next++);
+        rg_output* const* next = output_nested_splits;
+        for (Tensor& splits : result.nested_splits()) Store(splits, *next++);
         Store(result.values(), output_dense_values);
       });
 }

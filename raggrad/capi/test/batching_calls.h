@@ -33,10 +33,10 @@ static inline Operands* operands(Operands* o, int64_t id, float value, int64_t f
   o->input_shape[1] = o->grad_shape[1] = 2;
   o->index_shape[1] = 3;
   o->grad_shape[0] = 1;
-  o->original_input = (rg_tensor){NULL, RG_FLOAT32, RG_CPU, 2, o->input_shape};
-  o->batch_index = (rg_tensor){o->index, RG_INT64, RG_CPU, 2, o->index_shape};
-  o->grad_tensor = (rg_tensor){o->grad, RG_FLOAT32, RG_CPU, 2, o->grad_shape};
-  o->id_tensor = (rg_tensor){&o->id, RG_INT64, RG_CPU, 0, NULL};
+  o->original_input = tensor(NULL, RG_FLOAT32, 2, o->input_shape);
+  o->batch_index = tensor(o->index, RG_INT64, 2, o->index_shape);
+  o->grad_tensor = tensor(o->grad, RG_FLOAT32, 2, o->grad_shape);
+  o->id_tensor = tensor(&o->id, RG_INT64, 0, NULL);
   o->call.struct_size = sizeof o->call;
   o->call.name = "head";
   o->call.original_input = &o->original_input;
@@ -57,14 +57,14 @@ static inline rg_batching_runtime* make_runtime(void) {
 }
 
 static inline rg_resource_statistics statistics(rg_batching_runtime* runtime) {
-  rg_resource_statistics result = {.struct_size = sizeof result};
+  rg_resource_statistics result = RG_INIT(rg_resource_statistics);
   CHECK(rg_resource_get_statistics(runtime, RG_UNBATCH_GRAD, NULL, "head", &result, message()) == RG_OK);
   return result;
 }
 
 static inline void bring(rg_batching_runtime* runtime, int64_t id, float value) {
   Operands piece;
-  rg_output out;
+  rg_output out = RG_INIT(rg_output);
   CHECK(rg_unbatch_grad(runtime, &operands(&piece, id, value, 0, 0)->call, &out, message()) == RG_OK);
   CHECK(has_rows(&out, 0) && out.data == NULL);
 }
@@ -83,19 +83,20 @@ typedef struct Log {
 
 static inline void log_init(Log* log) {
   memset(log, 0, sizeof *log);
+  log->output.struct_size = sizeof log->output;
   pthread_mutex_init(&log->mutex, NULL);
   pthread_cond_init(&log->changed, NULL);
 }
 
-static inline void done(void* user, rg_status status, const char* why, rg_output* outputs, int32_t num_outputs) {
+static inline void done(void* user, rg_status status, const char* why, rg_output* const* outputs, int32_t num_outputs) {
   Log* log = user;
   pthread_mutex_lock(&log->mutex);
   ++log->calls;
   log->status = status;
   strncpy(log->text, why, sizeof log->text - 1);
   log->num_outputs = num_outputs;
-  if (num_outputs > 0) log->output = outputs[0];
-  for (int32_t i = 1; i < num_outputs; ++i) rg_output_free(NULL, &outputs[i]);
+  if (num_outputs > 0) log->output = *outputs[0];
+  for (int32_t i = 1; i < num_outputs; ++i) rg_output_free(NULL, outputs[i]);
   pthread_cond_signal(&log->changed);
   pthread_mutex_unlock(&log->mutex);
 }

@@ -26,7 +26,7 @@ static void heap_deallocate(void* user, void* pointer, size_t bytes) {
 }
 
 static rg_batching_runtime* make_runtime_on(Heap* heap, rg_context* context) {
-  rg_context_init(context, sizeof *context);
+  *context = (rg_context)RG_INIT(rg_context);
   context->user = heap;
   context->allocate = heap_allocate;
   context->deallocate = heap_deallocate;
@@ -47,7 +47,7 @@ static void own_memory(void) {
     operands(&owner, 0, 1, 0, 2);
     operands(&piece, 1, 1, 0, 0);
     CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
-    rg_output out;
+    rg_output out = RG_INIT(rg_output);
     const rg_status status = rg_unbatch_grad(runtime, &piece.call, &out, message());
     CHECK(status == RG_OK || status == RG_RESOURCE_EXHAUSTED);
     rg_batching_close_all(runtime);
@@ -69,7 +69,7 @@ typedef struct Ender {
   Log log;  // of the end
 } Ender;
 
-static void destroy(void* user, rg_status status, const char* why, rg_output* outputs, int32_t num_outputs) {
+static void destroy(void* user, rg_status status, const char* why, rg_output* const* outputs, int32_t num_outputs) {
   Ender* ender = user;
   CHECK(num_outputs == 0 && (status == RG_CANCELLED || status == RG_DEADLINE_EXCEEDED));
   ++ender->calls;
@@ -91,8 +91,8 @@ static void destroyed_by_a_callback(void) {
     rg_cancellation* token = rg_cancellation_create();
     for (int64_t i = 0; i < 3; ++i) {
       Operands owner;
-      operands(&owner, 10 * i, 1, 10 * i, 2)->call.waiting.cancellation = token;
-      if (by_deadline) owner.call.waiting.timeout_micros = 200000;
+      operands(&owner, 10 * i, 1, 10 * i, 2)->call.cancellation = token;
+      if (by_deadline) owner.call.wait_micros = 200000;
       CHECK(rg_unbatch_grad_async(runtime, &owner.call, destroy, &ender, message()) == RG_OK);
     }
     CHECK(ender.heap.live == 3);  // copies of the gradients
@@ -117,7 +117,7 @@ static void cancelled_while_destroyed(void) {
     Log log;
     log_init(&log);
     Operands owner;
-    operands(&owner, 0, 1, 0, 2)->call.waiting.cancellation = token;
+    operands(&owner, 0, 1, 0, 2)->call.cancellation = token;
     CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, cancel, token) == 0);

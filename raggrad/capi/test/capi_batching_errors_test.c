@@ -14,7 +14,7 @@ static void limits_and_statistics(void) {
   bring(runtime, 1, 1);
   CHECK(rg_resource_get_limits(runtime, RG_UNBATCH_GRAD, "", "head", &got, message()) == RG_OK && got.max_pieces == 1);
   Operands piece;
-  rg_output out;
+  rg_output out = RG_INIT(rg_output);
   operands(&piece, 2, 1, 0, 0);
   CHECK(fails(rg_unbatch_grad(runtime, &piece.call, &out, message()), RG_RESOURCE_EXHAUSTED, "pieces"));
   got.max_pieces = 2;
@@ -22,14 +22,9 @@ static void limits_and_statistics(void) {
   CHECK(rg_unbatch_grad(runtime, &piece.call, &out, message()) == RG_OK);
   rg_resource_statistics s = statistics(runtime);
   CHECK(s.calls == 3 && s.succeeded == 2 && s.failed == 1 && s.refused == 1 && s.pieces == 2 && s.bytes == 16);
-  // A program that knows fewer fields gets no more.
-  memset(&s, 0x55, sizeof s);
-  s.struct_size = offsetof(rg_resource_statistics, failed);
-  CHECK(rg_resource_get_statistics(runtime, RG_UNBATCH_GRAD, "", "head", &s, message()) == RG_OK);
-  CHECK(s.calls == 3 && s.succeeded == 2 && s.failed == 0x5555555555555555 && s.struct_size < sizeof s);
   s.struct_size = 0;
   CHECK(fails(rg_resource_get_statistics(runtime, RG_UNBATCH_GRAD, "", "head", &s, message()), RG_INVALID_ARGUMENT,
-              "statistics is not initialised"));
+              "[statistics.struct_size: expected 96 to 4096 bytes, got 0]"));
   CHECK(fails(rg_resource_close(runtime, 3, "", "head", message()), RG_INVALID_ARGUMENT, "no such kind"));
   rg_batching_runtime_destroy(runtime);
 }
@@ -37,26 +32,34 @@ static void limits_and_statistics(void) {
 static void wrong_arguments(void) {
   rg_batching_runtime* runtime = make_runtime();
   Operands owner;
-  rg_output out;
+  rg_output out = RG_INIT(rg_output);
   operands(&owner, 0, 1, 0, 1);
   CHECK(fails(rg_batching_runtime_create(NULL, NULL, NULL, message()), RG_INVALID_ARGUMENT, "NULL [runtime]"));
   rg_batching_runtime* none = runtime;
   rg_resource_limits limits = {0};
-  CHECK(fails(rg_batching_runtime_create(NULL, &limits, &none, message()), RG_INVALID_ARGUMENT, "limits is not init"));
+  CHECK(fails(rg_batching_runtime_create(NULL, &limits, &none, message()), RG_INVALID_ARGUMENT,
+              "[limits.struct_size: exp"));
   CHECK(none == NULL);
   rg_context context = {0};
-  CHECK(
-      fails(rg_batching_runtime_create(&context, NULL, &none, message()), RG_INVALID_ARGUMENT, "context is not init"));
+  CHECK(fails(rg_batching_runtime_create(&context, NULL, &none, message()), RG_INVALID_ARGUMENT,
+              "[context.struct_size: e"));
   CHECK(fails(rg_unbatch_grad(NULL, &owner.call, &out, message()), RG_INVALID_ARGUMENT, "NULL [runtime]"));
   CHECK(fails(rg_unbatch_grad(runtime, NULL, &out, message()), RG_INVALID_ARGUMENT, "NULL [call]"));
   CHECK(fails(rg_unbatch_grad(runtime, &owner.call, NULL, message()), RG_INVALID_ARGUMENT, "output is NULL"));
   CHECK(fails(rg_unbatch_grad_async(runtime, &owner.call, NULL, NULL, message()), RG_INVALID_ARGUMENT, "NULL [done]"));
   CHECK(fails(rg_unbatch(runtime, NULL, &out, message()), RG_INVALID_ARGUMENT, "NULL [call]"));
-  CHECK(fails(rg_batch(runtime, NULL, &out, &out, &out, message()), RG_INVALID_ARGUMENT, "given twice"));
+  CHECK(fails(rg_batch(runtime, NULL, NULL, &out, &out, message()), RG_INVALID_ARGUMENT, "given twice"));
   rg_batch_call batch = {.struct_size = sizeof batch, .num_tensors = 1};
-  rg_output more[2];
+  rg_output more[] = {RG_INIT(rg_output), RG_INIT(rg_output)};
+  rg_output *const list[] = {&out}, *const nothing[] = {NULL}, *const twice[] = {&more[0]};
   CHECK(fails(rg_batch(runtime, &batch, NULL, &more[0], &more[1], message()), RG_INVALID_ARGUMENT, "batched_tensors"));
-  CHECK(fails(rg_batch(runtime, &batch, &out, &more[0], &more[1], message()), RG_INVALID_ARGUMENT, "call.in_tensors"));
+  CHECK(fails(rg_batch(runtime, &batch, nothing, &more[0], &more[1], message()), RG_INVALID_ARGUMENT, "tensors[0]"));
+  CHECK(fails(rg_batch(runtime, &batch, twice, &more[0], &more[1], message()), RG_INVALID_ARGUMENT, "given twice"));
+  CHECK(fails(rg_batch(runtime, &batch, list, &more[0], &more[1], message()), RG_INVALID_ARGUMENT, "call.in_tensors"));
+  const rg_tensor* const no_tensor[] = {NULL};
+  batch.in_tensors = no_tensor;
+  CHECK(fails(rg_batch(runtime, &batch, list, &more[0], &more[1], message()), RG_INVALID_ARGUMENT,
+              "an argument is NULL [call.in_tensors[0]]"));
   CHECK(fails(rg_resource_close(NULL, RG_BATCH, "", "", message()), RG_INVALID_ARGUMENT, "NULL [runtime]"));
   CHECK(
       fails(rg_resource_set_limits(runtime, RG_BATCH, "", "", NULL, message()), RG_INVALID_ARGUMENT, "NULL [limits]"));
@@ -65,7 +68,7 @@ static void wrong_arguments(void) {
   CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_INVALID_ARGUMENT, "NULL [call.grad]"));
   owner.call.grad = right;
   owner.call.struct_size = 3;
-  CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_INVALID_ARGUMENT, "call is not initialised"));
+  CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_INVALID_ARGUMENT, "[call.struct_size: expe"));
   struct {
     rg_unbatch_grad_call known;
     int64_t unknown;
@@ -76,12 +79,8 @@ static void wrong_arguments(void) {
   newer.unknown = 0;
   CHECK(rg_unbatch_grad(runtime, &newer.known, &out, NULL) == RG_OK && has_rows(&out, 1));
   rg_output_free(NULL, &out);
-  // A program that knows fewer fields: a struct that ends before `strict`.
-  owner.call.struct_size = offsetof(rg_unbatch_grad_call, strict);
   owner.call.strict = 1;
-  owner.index[0][1] = 77;  // strict would refuse that
-  CHECK(rg_unbatch_grad(runtime, &owner.call, &out, message()) == RG_OK);
-  rg_output_free(NULL, &out);
+  owner.index[0][1] = 77;  // strict refuses that
   owner.call.struct_size = sizeof owner.call;
   CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_INVALID_ARGUMENT, "expected a range"));
   rg_batching_runtime_destroy(NULL);

@@ -15,7 +15,7 @@ static void* work(void* argument) {
     const int owner = batch % worker->threads == worker->me;
     Operands o;
     operands(&o, first + worker->me, (float)worker->me, first, owner ? worker->threads : 0);
-    rg_output out;
+    rg_output out = RG_INIT(rg_output);
     CHECK(rg_unbatch_grad(worker->runtime, &o.call, &out, message()) == RG_OK);
     CHECK(has_rows(&out, owner ? worker->threads : 0));
     for (int64_t i = 0; i < out.shape[0]; ++i) CHECK(((float*)out.data)[2 * i] == (float)i);
@@ -83,9 +83,9 @@ static void waits_end(void) {
   CHECK(token != NULL && rg_cancellation_cancelled(token) == 0);
   Operands owner;
   Log log;
-  rg_output out;
+  rg_output out = RG_INIT(rg_output);
   log_init(&log);
-  operands(&owner, 0, 1, 0, 2)->call.waiting.cancellation = token;
+  operands(&owner, 0, 1, 0, 2)->call.cancellation = token;
   CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
   rg_cancellation_cancel(token);
   CHECK(log.calls == 1 && log.status == RG_CANCELLED && rg_cancellation_cancelled(token) == 1);
@@ -93,18 +93,18 @@ static void waits_end(void) {
   CHECK(owns_nothing(&out));
   rg_cancellation_destroy(token);
 
-  operands(&owner, 0, 1, 0, 2)->call.waiting.timeout_micros = 1000;
+  operands(&owner, 0, 1, 0, 2)->call.wait_micros = 1000;
   CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_DEADLINE_EXCEEDED, "timeout window"));
-  owner.call.waiting.timeout_micros = -1;
+  owner.call.wait_micros = -1;
   CHECK(rg_unbatch_grad(runtime, &owner.call, &out, message()) == RG_DEADLINE_EXCEEDED);
   log_init(&log);
-  owner.call.waiting.timeout_micros = 1;
+  owner.call.wait_micros = 1;
   CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
   await_call(&log);
   CHECK(log.status == RG_DEADLINE_EXCEEDED);
 
   log_init(&log);
-  owner.call.waiting.timeout_micros = RG_NO_DEADLINE;
+  owner.call.wait_micros = RG_NO_DEADLINE;
   CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
   CHECK(rg_resource_close(runtime, RG_UNBATCH_GRAD, "", "head", message()) == RG_OK);
   CHECK(log.calls == 1 && log.status == RG_CANCELLED && strstr(log.text, "the resource was closed") != NULL);
@@ -121,8 +121,9 @@ static void batch_and_back(void) {
   const float rows[] = {1, 2, 3, 4};
   const int64_t numbers[] = {7, 8};
   const int64_t shapes[][2] = {{2, 2}, {2, 0}};
-  const rg_tensor tensors[] = {{rows, RG_FLOAT32, RG_CPU, 2, shapes[0]}, {numbers, RG_INT64, RG_CPU, 1, shapes[1]}};
-  rg_batch_call call = {.struct_size = sizeof call, .in_tensors = tensors, .num_tensors = 2};
+  const rg_tensor tensors[] = {tensor(rows, RG_FLOAT32, 2, shapes[0]), tensor(numbers, RG_INT64, 1, shapes[1])};
+  const rg_tensor* const in_tensors[] = {&tensors[0], &tensors[1]};
+  rg_batch_call call = {.struct_size = sizeof call, .in_tensors = in_tensors, .num_tensors = 2};
   call.num_batch_threads = 1;
   call.max_batch_size = 4;
   call.max_enqueued_batches = 10;
@@ -132,18 +133,17 @@ static void batch_and_back(void) {
   call.release = released;
   call.release_argument = &log;
   CHECK(rg_batch_async(runtime, &call, done, &log, message()) == RG_OK);
-  rg_output out[2], index, id;
-  CHECK(rg_batch(runtime, &call, out, &index, &id, message()) == RG_OK);
+  rg_output out[] = {RG_INIT(rg_output), RG_INIT(rg_output)}, index = RG_INIT(rg_output), id = RG_INIT(rg_output);
+  rg_output* const list[] = {&out[0], &out[1]};
+  CHECK(rg_batch(runtime, &call, list, &index, &id, message()) == RG_OK);
   CHECK(log.calls == 1 && log.status == RG_OK && log.num_outputs == 4 && has_rows(&log.output, 0) && log.released == 2);
   CHECK(has_rows(&out[0], 4) && out[1].shape[0] == 4 && index.shape[0] == 2 && index.shape[1] == 3 && id.rank == 0);
-  const rg_tensor batch = {out[0].data, RG_FLOAT32, RG_CPU, 2, out[0].shape};
-  const rg_tensor table = {index.data, RG_INT64, RG_CPU, 2, index.shape};
-  const rg_tensor mine = {id.data, RG_INT64, RG_CPU, 0, NULL};
-  const rg_tensor other = {index.data, RG_INT64, RG_CPU, 0, NULL};  // the first call's key
-  const rg_tensor nothing = {NULL, RG_FLOAT32, RG_CPU, 2, (const int64_t[]){0, 2}};
-  const rg_tensor no_table = {NULL, RG_INT64, RG_CPU, 2, (const int64_t[]){0, 3}};
-  rg_unbatch_call back = {sizeof back, NULL, NULL, &nothing, &no_table, &other, 60000000, {0, NULL}};
-  rg_output part;
+  const rg_tensor batch = rg_output_view(&out[0]), table = rg_output_view(&index), mine = rg_output_view(&id);
+  const rg_tensor other = tensor(index.data, RG_INT64, 0, NULL);  // the first call's key
+  const rg_tensor nothing = tensor(NULL, RG_FLOAT32, 2, (const int64_t[]){0, 2});
+  const rg_tensor no_table = tensor(NULL, RG_INT64, 2, (const int64_t[]){0, 3});
+  rg_unbatch_call back = {sizeof back, NULL, NULL, &nothing, &no_table, &other, 60000000, 0, NULL};
+  rg_output part = RG_INIT(rg_output);
   log_init(&log);
   CHECK(rg_unbatch_async(runtime, &back, done, &log, message()) == RG_OK && log.calls == 0);
   back.batched_tensor = &batch;
@@ -158,8 +158,8 @@ static void batch_and_back(void) {
   call.allowed_batch_sizes = sizes;
   call.num_allowed_batch_sizes = 2;
   call.release = NULL;
-  memset(out, 0x55, sizeof out);
-  CHECK(fails(rg_batch(runtime, &call, out, &index, &id, message()), RG_INVALID_ARGUMENT, "monotonically increasing"));
+  out[0] = out[1] = used_output();
+  CHECK(fails(rg_batch(runtime, &call, list, &index, &id, message()), RG_INVALID_ARGUMENT, "monotonically increasing"));
   CHECK(owns_nothing(&out[0]) && owns_nothing(&out[1]) && owns_nothing(&index) && owns_nothing(&id));
   rg_batching_runtime_destroy(runtime);
 }

@@ -1,54 +1,16 @@
-// The gradients through the C interface: results, memory and threads of the program, names of types and codes.
+// The operators through the C interface: results, memory and threads of the program, names of types and codes.
 #include <pthread.h>
 
-#include "raggrad/capi/test/gradients.h"
+#include "raggrad/capi/test/heap.h"
+#include "raggrad/capi/test/ragged_operators.h"
 
-static void test_results(void) {
-  for (int64_t i = 0; i < COUNT(operators); ++i) {
-    Outputs out;
-    memset(&out, 0, sizeof out);
-    const rg_status status = operators[i].run(NULL, &out, message());
-    if (status != RG_OK) printf("%s: %s\n", operators[i].name, text);
-    CHECK(status == RG_OK && text[0] == '\0');
-    if (status == RG_OK) operators[i].check(&out);
-    free_outputs(NULL, &out);
-    free_outputs(NULL, &out);  // a second time does no harm
-
-    CHECK(operators[i].run(NULL, &out, NULL) == RG_OK);
-    free_outputs(NULL, &out);
-  }
-}
-
-static void test_allocator(void) {
-  for (int64_t i = 0; i < COUNT(operators); ++i) {
-    Heap heap;
-    const rg_context context = heap_context(&heap);
-    Outputs out;
-    memset(&out, 0, sizeof out);
-    CHECK(operators[i].run(&context, &out, message()) == RG_OK);
-    operators[i].check(&out);
-    CHECK(heap.live == heap.outputs && heap.outputs >= 1);
-    CHECK(heap.live_bytes == out.first.bytes + out.second.bytes);
-    free_outputs(&context, &out);
-    CHECK(heap.live == 0 && heap.live_bytes == 0);
-
-    const int requests = heap.requests;
-    for (int fail_at = 0; fail_at < requests; ++fail_at) {
-      const rg_context failing = heap_context(&heap);
-      heap.fail_at = fail_at;
-      memset(&out.first, 0x55, sizeof out.first);
-      CHECK(operators[i].run(&failing, &out, message()) == RG_RESOURCE_EXHAUSTED);
-      CHECK(text[0] != '\0' && memchr(text, '\0', sizeof text) != NULL);
-      CHECK(owns_nothing(&out.first) && owns_nothing(&out.second));
-      CHECK(heap.live == 0 && heap.live_bytes == 0);
-    }
-
-    const rg_context misaligned = heap_context(&heap);
-    heap.misalign = 1;
-    CHECK(fails(operators[i].run(&misaligned, &out, message()), RG_INVALID_ARGUMENT,
-                "memory is not aligned [context.allocate: expected a multiple of 64]"));
-    CHECK(owns_nothing(&out.first) && heap.live == 0);
-  }
+static void test_results(const Operator* operator) {
+  rg_output out[kMostOutputs];
+  const rg_status status = run_operator(operator, NULL, out);
+  if (status != RG_OK) printf("%s: %s\n", operator->name, text);
+  CHECK(status == RG_OK && text[0] == '\0');
+  free_outputs(NULL, out);
+  free_outputs(NULL, out);  // a second time does no harm
 }
 
 // A parallel_for that makes as many threads as it has workers.
@@ -91,22 +53,21 @@ static void test_parallel_for(void) {
   for (int32_t i = 0; i < SIZE; ++i) values[i] = i * 7;
   const int64_t shape[] = {SIZE};
   const int64_t rank2[] = {1, 1};
-  rg_ragged element;
-  memset(&element, 0, sizeof element);
-  element.values = tensor(values, RG_INT32, 1, shape);
-  const rg_variant_array array = {2, rank2, 1, &element};
+  const rg_tensor all = tensor(values, RG_INT32, 1, shape);
+  const rg_ragged element = {sizeof element, &all, NULL, 0};
+  const rg_ragged* elements[] = {&element};
+  const rg_variant_array array = {sizeof array, 2, rank2, 1, elements};
   const int32_t zero = 0;
   const rg_tensor splits = tensor(&zero, RG_INT32, 0, NULL);
   const rg_tensor dense = tensor(NULL, RG_INT32, 1, (const int64_t[]){0});
 
   Team team = {0, 0, 0, 0, PTHREAD_MUTEX_INITIALIZER, NULL, NULL};
-  rg_context context;
-  rg_context_init(&context, sizeof context);
+  rg_context context = RG_INIT(rg_context);
   context.user = &team;
   context.parallel_for = team_for;
   context.num_workers = WORKERS;
   for (int run = 0; run < 3; ++run) {
-    rg_output out;
+    rg_output out = RG_INIT(rg_output);
     CHECK(rg_ragged_tensor_to_variant_grad(&context, &array, &splits, &dense, RG_INT32, &out, NULL) == RG_OK);
     CHECK(is_vector(&out, RG_INT32, SIZE, values));
     rg_output_free(&context, &out);
@@ -164,14 +125,14 @@ static void test_names(void) {
   };
   for (int64_t i = 0; i < COUNT(codes); ++i) CHECK(strcmp(rg_code_name(codes[i].code), codes[i].name) == 0);
 
-  CHECK(rg_abi_version() == RG_ABI_VERSION);
+  CHECK(rg_abi_version() == RG_ABI_VERSION && RG_ABI_VERSION == 2);
   int major, minor, patch;
   CHECK(sscanf(rg_version(), "%d.%d.%d", &major, &minor, &patch) == 3);
 }
 
 int main(void) {
-  test_results();
-  test_allocator();
+  for_each_operator(test_results);
+  for_each_operator(check_memory);
   test_parallel_for();
   test_names();
   return report();
