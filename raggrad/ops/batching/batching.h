@@ -35,8 +35,8 @@
 //
 // Memory: tensors come from the runtime's allocator. It is called from any of these threads, never under a lock. A
 // joined gradient is written once, straight into the result. An operand is copied before that only if it outlives its
-// call and has no keep-alive. UnbatchGrad takes device memory from the same allocator as host memory, so a runtime that
-// gets gradients in both needs the default allocator: only that one can tell them apart.
+// call and has no keep-alive. Gradients in device memory that are joined or copied come from the context's
+// device_allocator, or from the library's pool.
 //
 // fork(): in a child every call gives UNAVAILABLE, and the runtime's memory is not freed.
 #pragma once
