@@ -29,7 +29,7 @@ struct SumOrder {
 // Python hands it over as raggrad.settings.sum_order: None, "sequential" or "fast".
 template <>
 struct nanobind::detail::type_caster<raggrad::python::SumOrder> {
-  NB_TYPE_CASTER(raggrad::python::SumOrder, const_name("str | None"))
+  NB_TYPE_CASTER(raggrad::python::SumOrder, const_name("str"))
 
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
     if (source.is_none()) return true;

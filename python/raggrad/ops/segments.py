@@ -96,7 +96,7 @@ def _segment_grad(name: str, combiner: str, grad: Any, segment_ids: Any) -> Any:
     ids = _ids_of(name, segment_ids)
     _check_range(name, ids, rows_of(name, "grad", grad, "float32"), "grad has no rows")
     # The gradient of a sparse segment operator in which every row of the table is used once, in order.
-    values, _ = _core.segment_grad(name, combiner, grad, np.arange(len(ids)), ids, len(ids), False)
+    values, _ = _core.segment_grad(name, combiner, grad, np.arange(len(ids)), ids, len(ids), None)
     return values
 
 
