@@ -130,13 +130,18 @@ def test_a_hand_made_tensor_without_strides_and_with_an_offset() -> None:
     assert fill(shifted).tolist() == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("device_type", "name"), [(2, "cuda:3"), (13, "cuda:3"), (10, "rocm:3"), (8, "metal:3"), (14, "14")]
-)
+@pytest.mark.parametrize(("device_type", "name"), [(10, "rocm:3"), (8, "metal:3"), (14, "14")])
 def test_other_devices_are_unimplemented(device_type: int, name: str) -> None:
     with pytest.raises(raggrad.errors.UnimplementedError, match=name) as caught:
         fill(HandMade(np.float32([1]), device_type=device_type, device_id=3))
     assert "grad_values" in caught.value.message
+
+
+@pytest.mark.parametrize("device_type", [2, 13])  # CUDA, CUDA managed
+def test_host_operands_beside_device_memory_are_refused(device_type: int) -> None:
+    with pytest.raises(raggrad.errors.InvalidArgumentError, match=r"got cuda:3\]") as caught:
+        fill(HandMade(np.float32([1]), device_type=device_type, device_id=3))
+    assert "grad_values: expected that of reverse_index_map (host memory)" in caught.value.message
 
 
 def test_pinned_host_memory_is_memory() -> None:

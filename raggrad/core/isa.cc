@@ -13,7 +13,7 @@ namespace raggrad {
 namespace {
 
 template <Isa... kLevels>
-constexpr std::array<Isa, sizeof...(kLevels)> ToArray(std::integer_sequence<Isa, kLevels...>) noexcept {
+constexpr std::array<Isa, sizeof...(kLevels)> ToArray(IsaList<kLevels...>) noexcept {
   return {kLevels...};
 }
 constexpr auto kBuilt = ToArray(IsaLevels{});

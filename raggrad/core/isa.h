@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "raggrad/core/result.h"
 
@@ -18,12 +17,15 @@ enum class Isa {
   kArmV8 = 3,  // armv8-a: NEON
 };
 
+template <Isa... kLevels>
+struct IsaList {};
+
 // The levels that this build has. Every machine it runs on has the first.
 #if defined(__x86_64__)
-using IsaLevels = std::integer_sequence<Isa, Isa::kX86V1, Isa::kX86V3, Isa::kX86V4>;
+using IsaLevels = IsaList<Isa::kX86V1, Isa::kX86V3, Isa::kX86V4>;
 inline constexpr Isa kBaselineIsa = Isa::kX86V1;
 #else
-using IsaLevels = std::integer_sequence<Isa, Isa::kArmV8>;
+using IsaLevels = IsaList<Isa::kArmV8>;
 inline constexpr Isa kBaselineIsa = Isa::kArmV8;
 #endif
 

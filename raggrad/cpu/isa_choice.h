@@ -36,7 +36,7 @@ auto ChooseByIsa(const Context& ctx, const F& of_level) noexcept {
   const Result<Isa> isa = ChooseIsa(ctx.isa);
   if (!isa.ok()) return Result<Chosen>(isa.status());
   Chosen chosen = nullptr;
-  [&]<Isa... kLevels>(std::integer_sequence<Isa, kLevels...>) {
+  [&]<Isa... kLevels>(IsaList<kLevels...>) {
     ((*isa == kLevels ? void(chosen = of_level.template operator()<kLevels>()) : void()), ...);
   }
   (IsaLevels{});
