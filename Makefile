@@ -17,11 +17,14 @@ BENCH ?=
 SWEEP ?=
 FILTER ?= -(ids|entries):100000000
 COMMIT ?= HEAD
+# Whether the Python package of build/venv has the kernels for GPUs, which take minutes to compile: ON or OFF.
+RAGGRAD_CUDA ?= OFF
 
 VENV := build/venv
 VENV_LINT := build/venv-lint
 VENV_TF := build/venv-tf
 VENV_CUDA := build/venv-cuda
+VENV_WHEEL := build/venv-wheel
 PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
 
 export PYTHON
@@ -52,24 +55,28 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients and dr
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
 .PHONY: test
-test test-pythons test-sdist test-tensorflow: WERROR := ON
+test test-pythons test-sdist test-tensorflow wheel: WERROR := ON
 test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
 	ctest --preset release -j $(JOBS)
 	$(VENV)/bin/python -m pytest -rs
 
-# Tests one wheel, as users get it, on the oldest and the newest CPython of this machine, without any other framework.
+.PHONY: wheel
+wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/wheels/; WHEEL_ARCHS=90-real builds faster
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) WERROR=$(WERROR) tools/wheel.sh $(VENV_WHEEL)/bin/python
+
+# Tests the wheel in build/wheels/, or makes one, on the oldest and the newest CPython of this machine, without any other
+# framework.
 .PHONY: test-pythons
 test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newest CPython of this machine
-	rm -rf build/dist
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/bin/python -m pip wheel --disable-pip-version-check --quiet --no-deps \
-	  --config-settings build-dir=build/wheel --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
-	  --wheel-dir build/dist .
+	if ! ls build/wheels/*.whl >/dev/null 2>&1; then $(MAKE) wheel WHEEL_CUDA=OFF; fi
 	tools/setup/find_pythons.sh | while read -r python; do \
 	  "$$python" --version; \
 	  rm -rf build/venv-other; \
 	  "$$python" -m venv build/venv-other; \
-	  wheel=$$(echo build/dist/raggrad-*.whl); \
+	  wheel=$$(echo build/wheels/raggrad-*.whl); \
 	  build/venv-other/$(PIP_INSTALL) --quiet "$$wheel[demo,test]"; \
+	  build/venv-other/bin/python -m raggrad doctor </dev/null; \
+	  build/venv-other/bin/python -m raggrad conformance goldens </dev/null; \
 	  build/venv-other/bin/python -m pytest -rs $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS)) </dev/null; \
 	done
 
@@ -188,14 +195,15 @@ clean:  ## remove build/
 
 # Virtual environments. A stamp in the environment says that a step is done.
 
-$(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created: | $(VENV)/.created
-$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created: %/.created:
+$(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created $(VENV_WHEEL)/.created: | $(VENV)/.created
+$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created $(VENV_WHEEL)/.created: %/.created:
 	tools/setup/make_venv.sh $*
 	@touch $@
 
 $(VENV)/.raggrad $(VENV_TF)/.raggrad: %/.raggrad: $(MODULE_FILES) | %/.created
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $*/$(PIP_INSTALL) --config-settings build-dir=build/wheel \
-	  --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) '.[demo,test]'
+	  --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
+	  --config-settings cmake.define.RAGGRAD_CUDA=$(RAGGRAD_CUDA) '.[demo,test]'
 	@touch $@
 
 $(VENV)/.interop: tools/setup/requirements-interop.txt | $(VENV)/.created
@@ -204,6 +212,10 @@ $(VENV)/.interop: tools/setup/requirements-interop.txt | $(VENV)/.created
 
 $(VENV_LINT)/.packages: tools/setup/requirements-lint.txt | $(VENV_LINT)/.created
 	$(VENV_LINT)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+$(VENV_WHEEL)/.packages: tools/setup/requirements-wheel.txt | $(VENV_WHEEL)/.created
+	$(VENV_WHEEL)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
 $(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.created
