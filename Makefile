@@ -62,7 +62,8 @@ test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C+
 
 .PHONY: wheel
 wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/wheels/; WHEEL_ARCHS=90-real builds faster
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) WERROR=$(WERROR) tools/wheel.sh $(VENV_WHEEL)/bin/python
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) WERROR=$(WERROR) \
+	  $(if $(filter OFF,$(WHEEL_CUDA)),,tools/setup/with_nvcc.sh) tools/wheel.sh $(VENV_WHEEL)/bin/python
 
 # Tests the wheel in build/wheels/, or makes one, on the oldest and the newest CPython of this machine, without any other
 # framework.
@@ -148,12 +149,7 @@ test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine; needs
 # The release build remembers where nvcc is: later builds have the kernels, too.
 .PHONY: cuda
 cuda: | $(VENV)/.created  ## compile the GPU kernels (installs nvcc if there is none); runs their tests where there is a GPU
-	if ! command -v "$${CUDACXX:-nvcc}" >/dev/null; then \
-	  $(MAKE) $(VENV_CUDA)/.packages; \
-	  cuda=$$(echo $(CURDIR)/$(VENV_CUDA)/lib/python3.*/site-packages/nvidia/cu13); \
-	  export CUDACXX="$$cuda/bin/nvcc" CUDAFLAGS="-I$$cuda/include/cccl -L$$cuda/lib"; \
-	fi; \
-	$(MAKE) build/release/.built CMAKE_OPTIONS=-DRAGGRAD_CUDA=ON
+	tools/setup/with_nvcc.sh $(MAKE) build/release/.built CMAKE_OPTIONS=-DRAGGRAD_CUDA=ON
 	tools/gpu_tests.sh release
 
 .PHONY: fuzz

@@ -22,7 +22,8 @@ else
   echo 'wheel: without kernels for GPUs'
 fi
 # Machine code is compressed; the driver unpacks the one it needs.
-CUDAARCHS=$archs CUDAFLAGS="${CUDAFLAGS:-} --compress-mode=size" "$python" -m pip wheel --disable-pip-version-check --quiet --no-deps \
+[[ ${CUDAFLAGS:-} == *--compress-mode=size* ]] || export CUDAFLAGS="${CUDAFLAGS:-} --compress-mode=size"
+CUDAARCHS=$archs "$python" -m pip wheel --disable-pip-version-check --quiet --no-deps \
   --config-settings build-dir=build/wheels-build --config-settings cmake.define.RAGGRAD_CUDA="$kernels" \
   --config-settings cmake.define.RAGGRAD_WERROR="${WERROR:-OFF}" --wheel-dir build/wheels-raw .
 # The lowest tag that the symbols of this machine's C library allow.
