@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Times calls from Python with arrays on a GPU, next to the same calls from C++ and to torch's own ways.
+
+    benchmarks/python_gpu.py --cpp build/gpu/gpu_bench
+
+Prints a table in milliseconds: the median of 50 calls, each between two CUDA events on the stream, after warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+from raggrad import raw_ops
+from raggrad.bench.workloads import BY_NAME
+
+# gpu_bench's names of workloads: the same in raggrad.bench, and the type of their ids
+WORKLOADS = {
+    "segment-A-uniform-f32-int64": ("segment-A-uniform-f32-int64", np.int64),
+    "segment-A-zipf-f32-int64": ("segment-A-zipf-f32-int64", np.int64),
+    "segment-C-f32-int32": ("segment-C-f32", np.int32),
+    "segment-D-f32-int32": ("segment-D-f32", np.int32),
+}
+RUNS, WARM_UPS = 50, 10
+
+
+def time_on_stream(call: Callable[[], Any]) -> float:
+    """Milliseconds of a call that works on torch's current stream."""
+    import torch
+
+    times = []
+    for run in range(RUNS + WARM_UPS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        result = call()
+        end.record()
+        end.synchronize()
+        del result
+        if run >= WARM_UPS:
+            times.append(begin.elapsed_time(end))
+    return median(times)
+
+
+def torch_ways(inputs: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """torch's own ways to the gradient's unique rows."""
+    import torch
+
+    grad, ids, segments = inputs["grad"], inputs["indices"], inputs["segment_ids"]
+    rows = int(inputs["dense_output_dim0"])
+    counts = torch.bincount(segments, minlength=len(grad)).clamp(min=1)
+
+    def coalesce() -> Any:
+        values = (grad / counts[:, None])[segments]
+        return torch.sparse_coo_tensor(ids[None], values, (rows, grad.shape[1])).coalesce()
+
+    def index_add() -> Any:
+        unique, inverse = torch.unique(ids, return_inverse=True)
+        values = torch.zeros((len(unique), grad.shape[1]), dtype=grad.dtype, device=grad.device)
+        return unique, values.index_add_(0, inverse, (grad / counts[:, None])[segments])
+
+    yield "coalesce", coalesce
+    yield "unique + index_add", index_add
+
+
+def cpp_times(program: str) -> dict[str, float]:
+    """Milliseconds of gpu_bench's workloads by their names."""
+    text = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    return {name: float(ms) for name, ms in re.findall(r"^(\S+)\s+([0-9.]+)", text, re.MULTILINE)}
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpp", help="the program gpu_bench, for the times from C++")
+    arguments = parser.parse_args()
+    import cupy
+    import jax
+    import torch
+
+    gpu = jax.devices("gpu")[0]
+    put = {
+        "torch": lambda array: torch.from_numpy(array).cuda(),
+        "cupy": cupy.asarray,
+        "jax": lambda array: jax.device_put(array, gpu),
+    }
+    jax.config.update("jax_enable_x64", True)
+    cpp = cpp_times(arguments.cpp) if arguments.cpp else {}
+    print(f"{'workload':30}{'C++':>9}" + "".join(f"{kind:>9}" for kind in put) + "   torch's own best")
+    for name, (python_name, index) in WORKLOADS.items():
+        host = dict(BY_NAME[python_name].inputs())
+        host.update({key: host[key].astype(index) for key in ("indices", "segment_ids")})
+        cells = [f"{cpp[name]:9.3f}" if name in cpp else f"{'-':>9}"]
+        for to_device in put.values():
+            inputs = {key: to_device(value) if value.ndim else value for key, value in host.items()}
+            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+                cells.append(f"{time_on_stream(partial(raw_ops.SparseSegmentMeanGradV2, **inputs)):9.3f}")
+        on_torch = {key: put["torch"](value) if value.ndim else value for key, value in host.items()}
+        best = min((time_on_stream(call), way) for way, call in torch_ways(on_torch))
+        print(f"{name:30}" + "".join(cells) + f"   {best[0]:.3f} ({best[1]})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
