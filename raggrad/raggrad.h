@@ -17,6 +17,7 @@
 #include "raggrad/core/version.h"
 #include "raggrad/cuda/cuda.h"
 #include "raggrad/ops/batching/batching.h"
+#include "raggrad/ops/padded.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
 #include "raggrad/ops/sparse_segment/indexed_slices.h"

@@ -92,12 +92,39 @@ Result<SparseFillEmptyRowsOutput> Forward(const Result<ForwardProblem>& problem,
       [&](const on_cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
 }
 
+Result<SparseFillEmptyRowsPaddedOutput> ForwardPadded(const Result<ForwardProblem>& problem, int64_t max_full,
+                                                      const Context& ctx) noexcept {
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckBound(problem->op, "max_full", max_full); !s.ok()) return s;
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem->op, problem->values.device, [&] { return on_cpu::ForwardPadded(*problem, max_full, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.forward_padded(*problem, max_full, ctx); });
+}
+
+Result<ForwardProblem> CheckSparse(const TensorView& indices, const TensorView& values, const TensorView& dense_shape,
+                                   const TensorView& default_value) noexcept {
+  return CheckSparse({"SparseFillEmptyRows",
+                      {"indices", indices},
+                      {"values", values},
+                      {"dense_shape", dense_shape},
+                      {"default_value", default_value}});
+}
+
+Result<ForwardProblem> CheckRagged(const TensorView& value_rowids, const TensorView& values, const TensorView& nrows,
+                                   const TensorView& default_value) noexcept {
+  return CheckRagged({"RaggedFillEmptyRows",
+                      {"value_rowids", value_rowids},
+                      {"values", values},
+                      {"nrows", nrows},
+                      {"default_value", default_value}});
+}
+
 }  // namespace
 
-Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept {
-  return InvalidArgument(problem.op, "indices(", position, ", 0) is invalid: ", row, " >= ", problem.rows, " [",
-                         problem.ragged ? "value_rowids[" : "indices[", position, problem.ragged ? "]" : ",0]",
-                         ": expected a row in [0, ", problem.rows, "), got ", row, "]");
+Status NoSuchRow(std::string_view op, bool ragged, int64_t rows, int64_t position, int64_t row) noexcept {
+  return InvalidArgument(op, "indices(", position, ", 0) is invalid: ", row, " >= ", rows, " [",
+                         ragged ? "value_rowids[" : "indices[", position, ragged ? "]" : ",0]",
+                         ": expected a row in [0, ", rows, "), got ", row, "]");
 }
 
 }  // namespace sparse_fill_empty_rows
@@ -106,27 +133,37 @@ Result<SparseFillEmptyRowsOutput> SparseFillEmptyRows(const TensorView& indices,
                                                       const TensorView& dense_shape, const TensorView& default_value,
                                                       const Context& ctx) noexcept {
   using namespace sparse_fill_empty_rows;
-  return Forward(CheckSparse({"SparseFillEmptyRows",
-                              {"indices", indices},
-                              {"values", values},
-                              {"dense_shape", dense_shape},
-                              {"default_value", default_value}}),
-                 ctx);
+  return Forward(CheckSparse(indices, values, dense_shape, default_value), ctx);
+}
+
+Result<SparseFillEmptyRowsPaddedOutput> SparseFillEmptyRowsPadded(const TensorView& indices, const TensorView& values,
+                                                                  const TensorView& dense_shape,
+                                                                  const TensorView& default_value, int64_t max_full,
+                                                                  const Context& ctx) noexcept {
+  using namespace sparse_fill_empty_rows;
+  return ForwardPadded(CheckSparse(indices, values, dense_shape, default_value), max_full, ctx);
 }
 
 Result<RaggedFillEmptyRowsOutput> RaggedFillEmptyRows(const TensorView& value_rowids, const TensorView& values,
                                                       const TensorView& nrows, const TensorView& default_value,
                                                       const Context& ctx) noexcept {
   using namespace sparse_fill_empty_rows;
-  auto result = Forward(CheckRagged({"RaggedFillEmptyRows",
-                                     {"value_rowids", value_rowids},
-                                     {"values", values},
-                                     {"nrows", nrows},
-                                     {"default_value", default_value}}),
-                        ctx);
+  auto result = Forward(CheckRagged(value_rowids, values, nrows, default_value), ctx);
   if (!result.ok()) return result.status();
   return RaggedFillEmptyRowsOutput{std::move(result->output_indices), std::move(result->output_values),
                                    std::move(result->empty_row_indicator), std::move(result->reverse_index_map)};
+}
+
+Result<RaggedFillEmptyRowsPaddedOutput> RaggedFillEmptyRowsPadded(const TensorView& value_rowids,
+                                                                  const TensorView& values, const TensorView& nrows,
+                                                                  const TensorView& default_value, int64_t max_full,
+                                                                  const Context& ctx) noexcept {
+  using namespace sparse_fill_empty_rows;
+  auto result = ForwardPadded(CheckRagged(value_rowids, values, nrows, default_value), max_full, ctx);
+  if (!result.ok()) return result.status();
+  return RaggedFillEmptyRowsPaddedOutput{std::move(result->output_indices), std::move(result->output_values),
+                                         std::move(result->empty_row_indicator), std::move(result->reverse_index_map),
+                                         std::move(result->report)};
 }
 
 }  // namespace raggrad

@@ -5,17 +5,18 @@
 // steps, so that neither long rows nor long gaps fall to one worker. Binary searches in the rows find the cuts. The
 // number of rows with entries before a piece tells where its output begins.
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cpu/padding.h"
 #include "raggrad/cpu/strings.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
+#include "raggrad/ops/sparse_fill_empty_rows/place_block.h"
 #include "raggrad/ops/sparse_fill_empty_rows/row_order.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cpu {
@@ -122,64 +123,6 @@ Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces
   return NoSuchRow(problem, out_of_range.position(), order.Row(out_of_range.position()));
 }
 
-// A few hundred steps of a piece. They are collected first; then one loop copies values and one copies indices. These
-// loops depend on sizes only, and the steps are still in the nearest cache.
-struct Block {
-  static constexpr size_t kSize = 256;
-  struct Move {
-    int64_t entry;
-    int64_t place;
-  };
-  struct Gap {
-    int64_t row;
-    int64_t place;
-  };
-  std::array<Move, kSize> moves;
-  std::array<Gap, kSize> gaps;
-  size_t num_moves = 0;
-  size_t num_gaps = 0;
-};
-
-// Elements are copied by their size: bits stay what they are, and types of one size share the code.
-template <size_t kBytes>
-void PlaceValues(const Block& block, const void* values, const void* default_value, void* out) noexcept {
-  const auto copy = [](const void* from, int64_t i, void* to, int64_t j) {
-    std::copy_n(static_cast<const std::byte*>(from) + static_cast<size_t>(i) * kBytes, kBytes,
-                static_cast<std::byte*>(to) + static_cast<size_t>(j) * kBytes);
-  };
-  for (size_t k = 0; k < block.num_moves; ++k) copy(values, block.moves[k].entry, out, block.moves[k].place);
-  for (size_t k = 0; k < block.num_gaps; ++k) copy(default_value, 0, out, block.gaps[k].place);
-}
-using PlaceValuesFunction = void (*)(const Block&, const void*, const void*, void*) noexcept;
-
-// kDims: the number of columns, or 0 if it is known only at run time.
-template <int64_t kDims>
-void PlaceIndices(const Block& block, const int64_t* indices, int64_t columns, int64_t* out) noexcept {
-  const int64_t d = kDims == 0 ? columns : kDims;
-  for (size_t k = 0; k < block.num_moves; ++k) {
-    std::copy_n(indices + block.moves[k].entry * d, d, out + block.moves[k].place * d);
-  }
-  for (size_t k = 0; k < block.num_gaps; ++k) {
-    int64_t* const to = out + block.gaps[k].place * d;
-    to[0] = block.gaps[k].row;
-    std::fill(to + 1, to + d, 0);
-  }
-}
-using PlaceIndicesFunction = void (*)(const Block&, const int64_t*, int64_t, int64_t*) noexcept;
-
-PlaceIndicesFunction ChoosePlaceIndices(int64_t d) noexcept {
-  switch (d) {
-    case 1:
-      return PlaceIndices<1>;
-    case 2:
-      return PlaceIndices<2>;
-    case 3:
-      return PlaceIndices<3>;
-    default:
-      return PlaceIndices<0>;
-  }
-}
-
 struct Destination {
   int64_t* indices;
   void* values;
@@ -221,46 +164,55 @@ void WritePiece(const ForwardProblem& problem, const Order& order, const Piece& 
   flush();
 }
 
-// The outputs that are allocated before the entries are read.
-struct EarlyOutputs {
-  Tensor empty_row_indicator;
-  Tensor reverse_index_map;
+// The outputs, and what is known before the entries are written.
+struct Filled {
+  SparseFillEmptyRowsOutput tensors;
+  std::optional<int64_t> max_full;  // room for so many entries; unset: for exactly n_full
+  int64_t n_full = 0;
 };
 
 // `pieces` are those of `order`, which is sorted.
 template <class Order>
-Result<SparseFillEmptyRowsOutput> Write(const ForwardProblem& problem, const Order& order, Pieces& pieces,
-                                        EarlyOutputs early, const Context& ctx) noexcept {
+Result<Filled> Write(const ForwardProblem& problem, const Order& order, Pieces& pieces, Filled filled,
+                     const Context& ctx) noexcept {
   const int64_t n_full = problem.n() + problem.rows - pieces.SumNamed();
-  auto output_indices = AllocateOutput(ctx, 0, DType::kInt64, problem.OutputIndicesShape(n_full));
+  const int64_t room = filled.max_full.value_or(n_full);
+  if (n_full > room) return TooMany(problem.op, "entries", "max_full", room, n_full);
+  auto output_indices = AllocateOutput(
+      ctx, 0, DType::kInt64, filled.max_full ? problem.PaddedIndicesShape(room) : problem.OutputIndicesShape(room));
   if (!output_indices.ok()) return output_indices.status();
   const auto write_with = [&](PlaceValuesFunction place_values, void* output_values) {
-    const Destination out{output_indices->As<int64_t>(), output_values, early.empty_row_indicator.As<bool>(),
-                          early.reverse_index_map.As<int64_t>()};
+    const Destination out{output_indices->As<int64_t>(), output_values, filled.tensors.empty_row_indicator.As<bool>(),
+                          filled.tensors.reverse_index_map.As<int64_t>()};
     pieces.ForEach(ExecutorOf(ctx), [&](int64_t, const Piece& begin, const Piece& end) {
       WritePiece(problem, order, begin, end, place_values, out);
     });
   };
   auto output_values = Visit(FillTypes{}, problem.values.dtype, [&]<class T>() -> Result<Tensor> {
     if constexpr (std::is_same_v<T, String>) {
-      auto placed = Scratch<String>::Make(ctx, n_full);
+      auto placed = Scratch<String>::Make(ctx, room);
       if (!placed.ok()) return placed.status();
       write_with(PlaceValues<sizeof(String)>, placed->data());
-      return CopyStrings(ctx, 1, Shape{n_full}, {placed->data(), static_cast<size_t>(n_full)});
+      std::fill_n(placed->data() + n_full, room - n_full, String{});
+      return CopyStrings(ctx, 1, Shape{room}, {placed->data(), static_cast<size_t>(room)});
     } else {
-      auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{n_full});
-      if (values.ok()) write_with(PlaceValues<sizeof(T)>, values->data());
+      auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{room});
+      if (!values.ok()) return values;
+      write_with(PlaceValues<sizeof(T)>, values->data());
+      cpu::ZeroRowsFrom(n_full, *values, ctx);
       return values;
     }
   });
   if (!output_values.ok()) return output_values.status();
-  return SparseFillEmptyRowsOutput{*std::move(output_indices), *std::move(output_values),
-                                   std::move(early.empty_row_indicator), std::move(early.reverse_index_map)};
+  cpu::PadIndicesFrom(n_full, *output_indices, problem.rows, ctx);
+  filled.tensors.output_indices = *std::move(output_indices);
+  filled.tensors.output_values = *std::move(output_values);
+  filled.n_full = n_full;
+  return filled;
 }
 
 template <class Number>
-Result<SparseFillEmptyRowsOutput> SortAndWrite(const ForwardProblem& problem, EarlyOutputs early,
-                                               const Context& ctx) noexcept {
+Result<Filled> SortAndWrite(const ForwardProblem& problem, Filled filled, const Context& ctx) noexcept {
   const auto order = SortedOrder<Number>::Make(problem, ctx);
   if (!order.ok()) return order.status();
   auto pieces = Pieces::Make(problem, *order, ctx);
@@ -268,7 +220,7 @@ Result<SparseFillEmptyRowsOutput> SortAndWrite(const ForwardProblem& problem, Ea
   if (const Result<bool> sorted = CountRows(problem, *order, *pieces, ExecutorOf(ctx)); !sorted.ok()) {
     return sorted.status();
   }
-  return Write(problem, *order, *pieces, std::move(early), ctx);
+  return Write(problem, *order, *pieces, std::move(filled), ctx);
 }
 
 Status CheckValues(const ForwardProblem& problem, Executor& executor) noexcept {
@@ -278,9 +230,7 @@ Status CheckValues(const ForwardProblem& problem, Executor& executor) noexcept {
   return CheckStrings(problem.op, "default_value", {static_cast<const String*>(problem.default_value), 1}, executor);
 }
 
-}  // namespace
-
-Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+Result<Filled> Fill(const ForwardProblem& problem, std::optional<int64_t> max_full, const Context& ctx) noexcept {
   // Allocated first, and written only when all other memory is there: the number of rows may be anything.
   auto indicator = AllocateOutput(ctx, 2, DType::kBool, Shape{problem.rows});
   if (!indicator.ok()) return indicator.status();
@@ -293,11 +243,30 @@ Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const C
   if (!pieces.ok()) return pieces.status();
   const Result<bool> sorted = CountRows(problem, input, *pieces, ExecutorOf(ctx));
   if (!sorted.ok()) return sorted.status();
-  EarlyOutputs early{*std::move(indicator), *std::move(map)};
-  if (*sorted) return Write(problem, input, *pieces, std::move(early), ctx);
+  Filled filled{{{}, {}, *std::move(indicator), *std::move(map)}, max_full};
+  if (*sorted) return Write(problem, input, *pieces, std::move(filled), ctx);
   constexpr int64_t kNarrow = int64_t{1} << 32;
-  if (problem.n() <= kNarrow && problem.rows <= kNarrow) return SortAndWrite<uint32_t>(problem, std::move(early), ctx);
-  return SortAndWrite<uint64_t>(problem, std::move(early), ctx);
+  if (problem.n() <= kNarrow && problem.rows <= kNarrow) return SortAndWrite<uint32_t>(problem, std::move(filled), ctx);
+  return SortAndWrite<uint64_t>(problem, std::move(filled), ctx);
+}
+
+}  // namespace
+
+Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  Result<Filled> filled = Fill(problem, /*max_full=*/{}, ctx);
+  if (!filled.ok()) return filled.status();
+  return std::move(filled->tensors);
+}
+
+Result<SparseFillEmptyRowsPaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_full,
+                                                      const Context& ctx) noexcept {
+  Result<Filled> filled = Fill(problem, max_full, ctx);
+  if (!filled.ok()) return filled.status();
+  Result<Tensor> report = cpu::MakeReport(ctx, 4, problem.padded_form(), filled->n_full, max_full);
+  if (!report.ok()) return report.status();
+  auto& [indices, values, empty_row_indicator, reverse_index_map] = filled->tensors;
+  return SparseFillEmptyRowsPaddedOutput{std::move(indices), std::move(values), std::move(empty_row_indicator),
+                                         std::move(reverse_index_map), *std::move(report)};
 }
 
 }  // namespace raggrad::sparse_fill_empty_rows::on_cpu

@@ -125,6 +125,7 @@ Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& 
   return NoSuchPlace(problem, static_cast<int64_t>(bad), static_cast<int64_t>(place));
 }
 
-extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_fill_empty_rows = {&Grad, &Forward};
+extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_fill_empty_rows = {&Grad, &Forward,
+                                                                                               &ForwardPadded};
 
 }  // namespace raggrad::sparse_fill_empty_rows::on_cuda

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "raggrad/core/padded_report.h"
 #include "raggrad/ops/sparse_fill_empty_rows/sparse_fill_empty_rows.h"
 
 namespace raggrad::sparse_fill_empty_rows {
@@ -41,19 +42,31 @@ struct ForwardProblem {
   Shape OutputIndicesShape(int64_t n_full) const noexcept {
     return ragged && rows > 0 ? Shape{n_full} : Shape{n_full, d};
   }
+  // Padding has the shape that nearly all results have.
+  Shape PaddedIndicesShape(int64_t max_full) const noexcept { return ragged ? Shape{max_full} : Shape{max_full, d}; }
+  PaddedForm padded_form() const noexcept {
+    return ragged ? PaddedForm::kRaggedFillEmptyRows : PaddedForm::kSparseFillEmptyRows;
+  }
 };
 
 // The error when entry `position` is in `row`, which does not exist.
-Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept;
+Status NoSuchRow(std::string_view op, bool ragged, int64_t rows, int64_t position, int64_t row) noexcept;
+inline Status NoSuchRow(const ForwardProblem& problem, int64_t position, int64_t row) noexcept {
+  return NoSuchRow(problem.op, problem.ragged, problem.rows, position, row);
+}
 
 namespace on_cpu {
 Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<SparseFillEmptyRowsPaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_full,
+                                                      const Context& ctx) noexcept;
 }  // namespace on_cpu
 
 namespace on_cuda {
 Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseFillEmptyRowsOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<SparseFillEmptyRowsPaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_full,
+                                                      const Context& ctx) noexcept;
 
 // The kernels of this family in libraggrad_cuda.so.
 struct Kernels {
@@ -61,6 +74,7 @@ struct Kernels {
 
   decltype(&Grad) grad;
   decltype(&Forward) forward;
+  decltype(&ForwardPadded) forward_padded;
 };
 }  // namespace on_cuda
 

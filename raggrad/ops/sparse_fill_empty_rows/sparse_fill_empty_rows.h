@@ -29,6 +29,7 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
+#include "raggrad/ops/padded.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -61,7 +62,8 @@ Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& revers
 //
 // Memory beyond the outputs: a few bytes per worker if the rows ascend; otherwise 16 bytes per entry (32 beyond 2^32
 // entries or rows) and at most 8 KiB per 16384 entries. Strings take 16 bytes per value of the output, too. On a GPU: 8
-// bytes per row, and 17 bytes per entry (33) if the rows do not ascend. Strings are UNIMPLEMENTED on a GPU.
+// bytes per row, and 17 bytes per entry (33) if the rows do not ascend, or if the result is padded. Strings are
+// UNIMPLEMENTED on a GPU.
 
 struct SparseFillEmptyRowsOutput {
   Tensor output_indices;       // [n_full, d]; n_full is n plus the number of empty rows
@@ -74,6 +76,21 @@ Result<SparseFillEmptyRowsOutput> SparseFillEmptyRows(const TensorView& indices,
                                                       const TensorView& dense_shape, const TensorView& default_value,
                                                       const Context& ctx = {}) noexcept;
 
+// SparseFillEmptyRows with room for max_full entries (ops/padded.h): never waits for a GPU, and can be captured. n plus
+// the number of rows is always room enough. CheckPadded returns n_full.
+struct SparseFillEmptyRowsPaddedOutput {
+  Tensor output_indices;       // [max_full, d]: the entries' indices, then (dense_shape[0], 0, 0, ...)
+  Tensor output_values;        // [max_full]: their values, then zeros
+  Tensor empty_row_indicator;  // [dense_shape[0]], bool
+  Tensor reverse_index_map;    // [n]
+  Tensor report;               // [6] uint64
+};
+
+Result<SparseFillEmptyRowsPaddedOutput> SparseFillEmptyRowsPadded(const TensorView& indices, const TensorView& values,
+                                                                  const TensorView& dense_shape,
+                                                                  const TensorView& default_value, int64_t max_full,
+                                                                  const Context& ctx = {}) noexcept;
+
 struct RaggedFillEmptyRowsOutput {
   Tensor output_value_rowids;  // [n_full]; but [0, 1] if nrows is 0, as TensorFlow has it
   Tensor output_values;        // [n_full]
@@ -85,6 +102,19 @@ struct RaggedFillEmptyRowsOutput {
 Result<RaggedFillEmptyRowsOutput> RaggedFillEmptyRows(const TensorView& value_rowids, const TensorView& values,
                                                       const TensorView& nrows, const TensorView& default_value,
                                                       const Context& ctx = {}) noexcept;
+
+struct RaggedFillEmptyRowsPaddedOutput {
+  Tensor output_value_rowids;  // [max_full], also if nrows is 0: the row ids, then nrows
+  Tensor output_values;        // [max_full]: the values, then zeros
+  Tensor empty_row_indicator;  // [nrows], bool
+  Tensor reverse_index_map;    // [n]
+  Tensor report;               // [6] uint64
+};
+
+Result<RaggedFillEmptyRowsPaddedOutput> RaggedFillEmptyRowsPadded(const TensorView& value_rowids,
+                                                                  const TensorView& values, const TensorView& nrows,
+                                                                  const TensorView& default_value, int64_t max_full,
+                                                                  const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

@@ -12,6 +12,14 @@ Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Conte
       [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2(problem, ctx); });
 }
 
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
+                                                     const Context& ctx) noexcept {
+  if (Status s = CheckBound(problem.ids.op, "max_unique", max_unique); !s.ok()) return s;
+  return RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2Padded(problem, form, max_unique, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2_padded(problem, form, max_unique, ctx); });
+}
+
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   return RunOnDevice<on_cuda::Kernels>(
       problem.ids.op, problem.grad.device, [&] { return on_cpu::Grad(problem, ctx); },

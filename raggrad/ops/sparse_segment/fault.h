@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/padded_report.h"
 
 namespace raggrad::sparse_segment {
 
 // A bad id. A serial check in TensorFlow's order meets the fault with the smallest Encode() first.
 struct Fault {
   enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne };
-  static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr uint64_t kNone = PaddedReport::kNoFault;
 
   Check check;
   int64_t position;
@@ -37,26 +38,20 @@ inline Status IndexError(std::string_view op, int64_t position, int64_t got, int
   return InvalidArgument(op, "Index ", got, " out of range [0, ", table_rows, "). [indices[", position, "]]");
 }
 
-// The error for Encode() == code; `value` is the id at fault.
-inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t table_rows,
-                         int64_t num_segments) noexcept {
+// The error for Encode() == code. `value` is the id at fault, `limit` what it should be below: num_segments or
+// table_rows.
+inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t limit) noexcept {
   const Fault fault = Fault::Decode(code);
-  if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, num_segments);
-  if (fault.in_segment_ids) return SegmentError(op, fault.position, value, num_segments);
-  return IndexError(op, fault.position, value, table_rows);
+  if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, limit);
+  if (fault.in_segment_ids) return SegmentError(op, fault.position, value, limit);
+  return IndexError(op, fault.position, value, limit);
 }
 
-// The outcome of checking and counting ids, in 64-bit words of device memory.
-struct Report {
-  uint64_t num_unique = 0;
-  uint64_t fault = Fault::kNone;  // Encode() of the first
-  int64_t value = 0;              // the id at fault
-  uint64_t table_rows = 0;        // this and the next two are for the message
-  uint64_t num_segments = 0;
-  uint64_t combiner = 0;
+// The outcome of checking and counting ids. A padded gradient leaves the first part in device memory; `fault` is an
+// Encode(). A plan sends all of it to pinned memory.
+struct Report : PaddedReport {
   uint64_t descending = 0;  // 1: segment ids do not ascend
-  uint64_t token = 0;       // written last
+  uint64_t token = 0;       // written last; 0: the report is that of a padded gradient
 };
-inline constexpr int64_t kReportWords = sizeof(Report) / sizeof(uint64_t);
 
 }  // namespace raggrad::sparse_segment

@@ -20,6 +20,7 @@
 // Memory beyond the outputs: that of SparseSegmentSumGradV2 or -MeanGradV2 for the same ids; nothing per table row.
 #pragma once
 
+#include "raggrad/ops/padded.h"
 #include "raggrad/ops/sparse_segment/row_update.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -51,6 +52,18 @@ Result<Tensor> ToDense(const IndexedSlicesView& slices, const Context& ctx = {})
 
 // Adds up the slices of each row: every index once, ascending.
 Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& ctx = {}) noexcept;
+
+// Coalesce with room for max_unique rows (ops/padded.h): never waits for a GPU, and can be captured. int32 indices
+// cannot name row table_rows, which padding does, of more than 2^31 - 1 rows: INVALID_ARGUMENT.
+struct CoalescePaddedOutput {
+  Tensor values;   // [max_unique, inner...]: the rows, then rows of +0
+  Tensor indices;  // [max_unique]: their indices, ascending, then table_rows
+  Tensor report;   // [6] uint64
+  int64_t table_rows = 0;
+};
+
+Result<CoalescePaddedOutput> CoalescePadded(const IndexedSlicesView& slices, int64_t max_unique,
+                                            const Context& ctx = {}) noexcept;
 
 // One optimizer step on the rows of the table that the slices name.
 Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "raggrad/core/padded_report.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/row_update.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
@@ -54,6 +55,8 @@ using SumTypes =
 
 namespace on_cpu {
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
+                                                     const Context& ctx) noexcept;
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 // Puts the rows of GradV2, rounded to grad's type, into the update instead of an output.
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
@@ -62,7 +65,7 @@ Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexce
 
 namespace on_cuda {
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
-Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, int64_t max_unique,
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
                                                      const Context& ctx) noexcept;
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
@@ -88,6 +91,8 @@ struct Kernels {
 
 // Run on the device of the operands (dispatch.cc).
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
+                                                     const Context& ctx) noexcept;
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;

@@ -39,6 +39,7 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
+#include "raggrad/ops/padded.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -55,25 +56,19 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, 
                                                       const TensorView& dense_output_dim0,
                                                       const Context& ctx = {}) noexcept;
 
-// SparseSegmentGradV2 with room for max_unique rows, so that no size depends on the data: on a GPU nothing is read
-// back, the call returns before the result is there, and it can be captured in a CUDA graph.
+// SparseSegmentGradV2 with room for max_unique rows (ops/padded.h): never waits for a GPU, and can be captured. The
+// number of rows, num_unique, is CheckPadded's.
 struct SparseSegmentGradV2PaddedOutput {
   Tensor output;                 // [max_unique, inner...]: the rows, then rows of +0
   Tensor sorted_unique_indices;  // [max_unique]: their indices, then dense_output_dim0
-  Tensor report;                 // [8] uint64: num_unique, and what CheckPadded needs
+  Tensor report;                 // [6] uint64
 };
 
-// Returns INVALID_ARGUMENT for bad shapes and types. On a GPU the report tells of bad ids and of more than max_unique
-// rows, and the rows then mean nothing; in host memory these errors are returned at once.
 Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
                                                                   const TensorView& indices,
                                                                   const TensorView& segment_ids,
                                                                   const TensorView& dense_output_dim0,
                                                                   int64_t max_unique, const Context& ctx = {}) noexcept;
-
-// Waits for the stream and returns num_unique. INVALID_ARGUMENT for a bad id, as SparseSegmentGradV2 gives it;
-// RESOURCE_EXHAUSTED if num_unique > max_unique.
-Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const Context& ctx = {}) noexcept;
 
 // The same rows in their places in a dense [output_dim0, inner...]; the others are +0.
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,

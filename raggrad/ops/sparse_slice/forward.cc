@@ -4,6 +4,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/core/padded_report.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
@@ -189,6 +190,20 @@ Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorVie
   return cuda::RunOnDevice<sparse_slice::on_cuda::Kernels>(
       kOp, values.device, [&] { return sparse_slice::on_cpu::Forward(*problem, ctx); },
       [&](const sparse_slice::on_cuda::Kernels& kernels) { return kernels.forward(*problem, ctx); });
+}
+
+Result<SparseSlicePaddedOutput> SparseSlicePadded(const TensorView& indices, const TensorView& values,
+                                                  const TensorView& shape, const TensorView& start,
+                                                  const TensorView& size, int64_t max_kept,
+                                                  const Context& ctx) noexcept {
+  using namespace sparse_slice;
+  const Result<ForwardProblem> problem =
+      Check({{"indices", indices}, {"values", values}, {"shape", shape}, {"start", start}, {"size", size}});
+  if (!problem.ok()) return problem.status();
+  if (Status s = CheckBound(kOp, "max_kept", max_kept); !s.ok()) return s;
+  return cuda::RunOnDevice<sparse_slice::on_cuda::Kernels>(
+      kOp, values.device, [&] { return sparse_slice::on_cpu::ForwardPadded(*problem, max_kept, ctx); },
+      [&](const sparse_slice::on_cuda::Kernels& kernels) { return kernels.forward_padded(*problem, max_kept, ctx); });
 }
 
 }  // namespace raggrad

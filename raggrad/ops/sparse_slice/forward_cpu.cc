@@ -4,10 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/padding.h"
 #include "raggrad/cpu/strings.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
@@ -140,59 +142,87 @@ Status CopyValues(const ForwardProblem& problem, const Kept& kept, Executor& exe
   });
 }
 
-Result<Tensor> KeptValues(const ForwardProblem& problem, const Kept& kept, const Context& ctx) noexcept {
+// The kept values, and zeros up to `room` of them.
+Result<Tensor> KeptValues(const ForwardProblem& problem, const Kept& kept, int64_t room, const Context& ctx) noexcept {
   return Visit(SliceTypes{}, problem.values.dtype, [&]<class T>() -> Result<Tensor> {
     if constexpr (std::is_same_v<T, String>) {
-      auto strings = Scratch<String>::Make(ctx, kept.total);
+      auto strings = Scratch<String>::Make(ctx, room);
       if (!strings.ok()) return strings.status();
       if (Status s = CopyValues<sizeof(String)>(problem, kept, ExecutorOf(ctx), strings->data()); !s.ok()) return s;
-      return CopyStrings(ctx, 1, Shape{kept.total}, {strings->data(), static_cast<size_t>(kept.total)});
+      std::fill_n(strings->data() + kept.total, room - kept.total, String{});
+      return CopyStrings(ctx, 1, Shape{room}, {strings->data(), static_cast<size_t>(room)});
     } else {
-      auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{kept.total});
+      auto values = AllocateOutput(ctx, 1, kDTypeOf<T>, Shape{room});
       if (!values.ok()) return values;
       if (Status s = CopyValues<sizeof(T)>(problem, kept, ExecutorOf(ctx), values->data()); !s.ok()) return s;
+      cpu::ZeroRowsFrom(kept.total, *values, ctx);
       return values;
     }
   });
 }
 
+struct Sliced {
+  SparseSliceOutput tensors;
+  int64_t kept = 0;
+};
+
+// max_kept unset: room for exactly as many entries as are kept.
 template <int64_t kDims>
-Result<SparseSliceOutput> Slice(const ForwardProblem& problem, const Context& ctx) noexcept {
+Result<Sliced> Slice(const ForwardProblem& problem, std::optional<int64_t> max_kept, const Context& ctx) noexcept {
   const Result<Kept> kept = Select<kDims>(problem, ctx);
   if (!kept.ok()) return kept.status();
-  auto output_indices = AllocateOutput(ctx, 0, DType::kInt64, Shape{kept->total, problem.d()});
+  const int64_t room = max_kept.value_or(kept->total);
+  if (kept->total > room) return TooMany("SparseSlice", "entries", "max_kept", room, kept->total);
+  auto output_indices = AllocateOutput(ctx, 0, DType::kInt64, Shape{room, problem.d()});
   if (!output_indices.ok()) return output_indices.status();
-  auto output_values = KeptValues(problem, *kept, ctx);
+  auto output_values = KeptValues(problem, *kept, room, ctx);
   if (!output_values.ok()) return output_values.status();
   auto output_shape = AllocateOutput(ctx, 2, DType::kInt64, Shape{problem.d()});
   if (!output_shape.ok()) return output_shape.status();
   const Status copied = CopyIndices<kDims>(problem, *kept, ExecutorOf(ctx), output_indices->As<int64_t>());
   if (!copied.ok()) return copied;
+  cpu::PadIndicesFrom(kept->total, *output_indices, problem.padding(), ctx);
   for (size_t c = 0; c < problem.shape.size(); ++c) {
     output_shape->As<int64_t>()[c] = OutputDim(problem.shape[c], problem.start[c], problem.size[c]);
   }
-  return SparseSliceOutput{*std::move(output_indices), *std::move(output_values), *std::move(output_shape)};
+  return Sliced{{*std::move(output_indices), *std::move(output_values), *std::move(output_shape)}, kept->total};
 }
 
-}  // namespace
-
-Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+Result<Sliced> Slice(const ForwardProblem& problem, std::optional<int64_t> max_kept, const Context& ctx) noexcept {
   if (problem.values.dtype == DType::kString) {
     const std::span values(problem.values.As<String>(), static_cast<size_t>(problem.n()));
     if (Status s = CheckStrings("SparseSlice", "values", values, ExecutorOf(ctx)); !s.ok()) return s;
   }
   switch (problem.d()) {
     case 1:
-      return Slice<1>(problem, ctx);
+      return Slice<1>(problem, max_kept, ctx);
     case 2:
-      return Slice<2>(problem, ctx);
+      return Slice<2>(problem, max_kept, ctx);
     case 3:
-      return Slice<3>(problem, ctx);
+      return Slice<3>(problem, max_kept, ctx);
     case 4:
-      return Slice<4>(problem, ctx);
+      return Slice<4>(problem, max_kept, ctx);
     default:
-      return Slice<kAnyDims>(problem, ctx);
+      return Slice<kAnyDims>(problem, max_kept, ctx);
   }
+}
+
+}  // namespace
+
+Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  Result<Sliced> sliced = Slice(problem, /*max_kept=*/{}, ctx);
+  if (!sliced.ok()) return sliced.status();
+  return std::move(sliced->tensors);
+}
+
+Result<SparseSlicePaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_kept,
+                                              const Context& ctx) noexcept {
+  Result<Sliced> sliced = Slice(problem, max_kept, ctx);
+  if (!sliced.ok()) return sliced.status();
+  Result<Tensor> report = cpu::MakeReport(ctx, 3, PaddedForm::kSparseSlice, sliced->kept, max_kept);
+  if (!report.ok()) return report.status();
+  auto& [indices, values, shape] = sliced->tensors;
+  return SparseSlicePaddedOutput{std::move(indices), std::move(values), std::move(shape), *std::move(report)};
 }
 
 }  // namespace raggrad::sparse_slice::on_cpu

@@ -243,6 +243,6 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   return val_grad;
 }
 
-extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_slice = {&Grad, &Forward};
+extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_slice = {&Grad, &Forward, &ForwardPadded};
 
 }  // namespace raggrad::sparse_slice::on_cuda

@@ -33,12 +33,18 @@ struct ForwardProblem {
 
   int64_t n() const noexcept { return values.dim(0); }
   int64_t d() const noexcept { return static_cast<int64_t>(start.size()); }
+  // Column 0 of padding: the first dimension of the output.
+  int64_t padding() const noexcept;
 };
 
 // One element of output_shape, for a dimension that has passed the checks.
 constexpr int64_t OutputDim(int64_t dim, int64_t start, int64_t size) noexcept {
   if (start >= dim) return 0;
   return start < dim - size ? size : dim - start;
+}
+
+inline int64_t ForwardProblem::padding() const noexcept {
+  return d() == 0 ? 0 : OutputDim(shape[0], start[0], size[0]);
 }
 
 // How many indices from `start` on are in the box, in such a dimension: none if its end is beyond 2^63 - 1.
@@ -50,11 +56,15 @@ constexpr uint64_t BoxSize(int64_t start, int64_t size) noexcept {
 namespace on_cpu {
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<SparseSlicePaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_kept,
+                                              const Context& ctx) noexcept;
 }  // namespace on_cpu
 
 namespace on_cuda {
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSliceOutput> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<SparseSlicePaddedOutput> ForwardPadded(const ForwardProblem& problem, int64_t max_kept,
+                                              const Context& ctx) noexcept;
 
 // The kernels of this family in libraggrad_cuda.so.
 struct Kernels {
@@ -62,6 +72,7 @@ struct Kernels {
 
   decltype(&Grad) grad;
   decltype(&Forward) forward;
+  decltype(&ForwardPadded) forward_padded;
 };
 }  // namespace on_cuda
 

@@ -25,6 +25,7 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
+#include "raggrad/ops/padded.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -62,6 +63,20 @@ struct SparseSliceOutput {
 Result<SparseSliceOutput> SparseSlice(const TensorView& indices, const TensorView& values, const TensorView& shape,
                                       const TensorView& start, const TensorView& size,
                                       const Context& ctx = {}) noexcept;
+
+// SparseSlice with room for max_kept entries (ops/padded.h): never waits for a GPU, and can be captured. CheckPadded
+// returns the number of entries that are kept.
+struct SparseSlicePaddedOutput {
+  Tensor output_indices;  // [max_kept, d]: the entries' indices, then (output_shape[0], 0, 0, ...)
+  Tensor output_values;   // [max_kept]: their values, then zeros
+  Tensor output_shape;    // [d]. Always in host memory.
+  Tensor report;          // [6] uint64
+};
+
+Result<SparseSlicePaddedOutput> SparseSlicePadded(const TensorView& indices, const TensorView& values,
+                                                  const TensorView& shape, const TensorView& start,
+                                                  const TensorView& size, int64_t max_kept,
+                                                  const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

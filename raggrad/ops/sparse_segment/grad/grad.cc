@@ -1,12 +1,6 @@
-// Checks of the gradients that need only shapes and types (and dim0, which is always in host memory), and padding.
-#include <algorithm>
-#include <cstring>
-
+// Checks of the gradients that need only shapes and types (and dim0, which is always in host memory).
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
-#include "raggrad/cuda/host_copy.h"
-#include "raggrad/cuda/loader.h"
-#include "raggrad/ops/sparse_segment/fault.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -46,11 +40,6 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
   return CheckHostOperand(names.op, {names.dim0, dim0});
 }
 
-Status TooManyRows(std::string_view op, int64_t max_unique, int64_t num_unique) noexcept {
-  return MakeError(Code::kResourceExhausted, op, ": there are more rows than there is room for [max_unique: expected ",
-                   num_unique, " or more, got ", max_unique, "]");
-}
-
 // Checks in TensorFlow's order: the first fault decides the error.
 Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad, const TensorView& indices,
                           const TensorView& segment_ids, const TensorView& dim0) noexcept {
@@ -82,30 +71,16 @@ Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& g
                      .grad = grad};
 }
 
-// Pads rows to the size that the caller asked for, and adds a report.
-Result<SparseSegmentGradV2PaddedOutput> Pad(const GradProblem& problem, const SparseSegmentGradV2Output& rows,
-                                            int64_t max_unique, const Context& ctx) noexcept {
-  const int64_t num_unique = rows.output.shape()[0];
-  if (num_unique > max_unique) return TooManyRows(problem.ids.op, max_unique, num_unique);
-  Result<Tensor> output =
-      AllocateOutput(ctx, 0, problem.grad.dtype, Shape::WithDim0(max_unique, problem.grad.shape.tail()));
-  if (!output.ok()) return output.status();
-  Result<Tensor> indices = AllocateOutput(ctx, 1, problem.index_dtype, Shape{max_unique});
-  if (!indices.ok()) return indices.status();
-  Result<Tensor> report = AllocateOutput(ctx, 2, DType::kUInt64, Shape{kReportWords});
-  if (!report.ok()) return report.status();
-  const size_t used = static_cast<size_t>(num_unique * problem.width) * DTypeSize(problem.grad.dtype);
-  if (used > 0) std::memcpy(output->data(), rows.output.view().data, used);
-  if (output->bytes() > used) std::memset(output->As<char>() + used, 0, output->bytes() - used);
-  const Status written = Visit(IndexTypes{}, problem.index_dtype, [&]<class Idx>() -> Status {
-    Idx* const rest = std::copy_n(rows.sorted_unique_indices.As<Idx>(), num_unique, indices->As<Idx>());
-    std::fill_n(rest, max_unique - num_unique, static_cast<Idx>(problem.ids.table_rows));
-    return {};
-  });
-  if (!written.ok()) return written;
-  *report->As<Report>() = {};
-  report->As<Report>()->num_unique = static_cast<uint64_t>(num_unique);
-  return SparseSegmentGradV2PaddedOutput{*std::move(output), *std::move(indices), *std::move(report)};
+constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return PaddedForm::kSparseSegmentSumGradV2;
+    case SegmentCombiner::kMean:
+      return PaddedForm::kSparseSegmentMeanGradV2;
+    case SegmentCombiner::kSqrtN:
+      return PaddedForm::kSparseSegmentSqrtNGradV2;
+  }
+  return {};
 }
 
 }  // namespace
@@ -129,43 +104,7 @@ Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombine
   using namespace sparse_segment;
   const Result<GradProblem> problem = Check(combiner, true, grad, indices, segment_ids, dense_output_dim0);
   if (!problem.ok()) return problem.status();
-  if (max_unique < 0) {
-    return InvalidArgument(problem->ids.op, "max_unique is out of range [max_unique: expected at least 0, got ",
-                           max_unique, "]");
-  }
-  return cuda::RunOnDevice<sparse_segment::on_cuda::Kernels>(
-      problem->ids.op, grad.device,
-      [&]() -> Result<SparseSegmentGradV2PaddedOutput> {
-        const Result<SparseSegmentGradV2Output> rows = sparse_segment::on_cpu::GradV2(*problem, ctx);
-        if (!rows.ok()) return rows.status();
-        return Pad(*problem, *rows, max_unique, ctx);
-      },
-      [&](const sparse_segment::on_cuda::Kernels& kernels) {
-        return kernels.grad_v2_padded(*problem, max_unique, ctx);
-      });
-}
-
-Result<int64_t> CheckPadded(const SparseSegmentGradV2PaddedOutput& padded, const Context& ctx) noexcept {
-  using namespace sparse_segment;
-  const TensorView& words = padded.report.view();
-  if (Status s = CheckOperands("CheckPadded", {{"report", words}}); !s.ok()) return s;
-  Report report;
-  if (words.device.is_cpu()) {
-    report = *words.As<Report>();
-  } else {
-    const Result<Tensor> copy = cuda::CopyToHost("CheckPadded", words, ctx);
-    if (!copy.ok()) return copy.status();
-    report = *copy->As<Report>();
-  }
-  const OpNames names = Names(static_cast<SegmentCombiner>(report.combiner), /*v2=*/true);
-  if (report.fault != Fault::kNone) {
-    return FaultError(names.op, report.fault, report.value, static_cast<int64_t>(report.table_rows),
-                      static_cast<int64_t>(report.num_segments));
-  }
-  const int64_t num_unique = static_cast<int64_t>(report.num_unique);
-  const int64_t max_unique = padded.output.shape()[0];
-  if (num_unique > max_unique) return TooManyRows(names.op, max_unique, num_unique);
-  return num_unique;
+  return GradV2Padded(*problem, FormOf(combiner), max_unique, ctx);
 }
 
 Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,

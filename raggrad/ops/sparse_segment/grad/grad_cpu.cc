@@ -1,10 +1,13 @@
 // CPU backend of the gradients: plan, outputs, split of the row loop over workers.
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/isa_choice.h"
+#include "raggrad/cpu/padding.h"
 #include "raggrad/cpu/row_split.h"
 #include "raggrad/ops/sparse_segment/grad/sum_rows.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
@@ -106,22 +109,37 @@ void WriteUniqueRows(Executor& executor, const Plan<C>& plan, Idx* out) noexcept
   });
 }
 
+// The outputs of GradV2, with room for more rows than there are if the caller has asked for that.
+struct UniqueRows {
+  SparseSegmentGradV2Output tensors;
+  int64_t num_unique = 0;
+};
+
+Result<UniqueRows> AllocateRows(const GradProblem& p, int64_t rows, const Context& ctx) noexcept {
+  Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(rows, p.grad.shape.tail()));
+  if (!output.ok()) return output.status();
+  Result<Tensor> unique = AllocateOutput(ctx, 1, p.index_dtype, Shape{rows});
+  if (!unique.ok()) return unique.status();
+  return UniqueRows{{*std::move(output), *std::move(unique)}};
+}
+
 template <class T, class C>
-Result<SparseSegmentGradV2Output> GradV2(const GradProblem& p, const Context& ctx) noexcept {
+Result<UniqueRows> MakeRows(const GradProblem& p, std::optional<int64_t> max_unique, const Context& ctx) noexcept {
   const Result<PlanOf<C>> planned = PlanOf<C>::Make(p, ctx);
   if (!planned.ok()) return planned.status();
   const Plan<C>& plan = **planned;
-  Result<Tensor> output = AllocateOutput(ctx, 0, p.grad.dtype, Shape::WithDim0(plan.num_unique, p.grad.shape.tail()));
-  if (!output.ok()) return output.status();
-  Result<Tensor> unique = AllocateOutput(ctx, 1, p.index_dtype, Shape{plan.num_unique});
-  if (!unique.ok()) return unique.status();
+  const int64_t room = max_unique.value_or(plan.num_unique);
+  if (plan.num_unique > room) return TooMany(p.ids.op, "rows", "max_unique", room, plan.num_unique);
+  Result<UniqueRows> rows = AllocateRows(p, room, ctx);
+  if (!rows.ok()) return rows;
+  rows->num_unique = plan.num_unique;
   const Status written = Visit(IndexTypes{}, p.index_dtype, [&]<class Idx>() -> Status {
-    WriteUniqueRows(ExecutorOf(ctx), plan, unique->As<Idx>());
+    WriteUniqueRows(ExecutorOf(ctx), plan, rows->tensors.sorted_unique_indices.As<Idx>());
     return {};
   });
   if (!written.ok()) return written;
-  if (Status s = SumRows<T>(p, plan, ctx, {.output = output->As<T>()}); !s.ok()) return s;
-  return SparseSegmentGradV2Output{*std::move(output), *std::move(unique)};
+  if (Status s = SumRows<T>(p, plan, ctx, {.output = rows->tensors.output.As<T>()}); !s.ok()) return s;
+  return rows;
 }
 
 // Zeroes the rows of the dense output that no index names; the row loop writes the others.
@@ -182,17 +200,34 @@ auto VisitTypes(const GradProblem& p, const F& f) noexcept {
   });
 }
 
+// max_unique unset: room for exactly as many rows as there are.
+Result<UniqueRows> MakeRows(const GradProblem& p, std::optional<int64_t> max_unique, const Context& ctx) noexcept {
+  if (p.ids.n() == 0 || p.ids.table_rows == 0) return AllocateRows(p, max_unique.value_or(0), ctx);
+  return VisitTypes(p, [&]<class T, class C>() { return MakeRows<T, C>(p, max_unique, ctx); });
+}
+
 }  // namespace
 
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept {
-  if (problem.ids.n() == 0 || problem.ids.table_rows == 0) {
-    Result<Tensor> output = AllocateOutput(ctx, 0, problem.grad.dtype, Shape::WithDim0(0, problem.grad.shape.tail()));
-    if (!output.ok()) return output.status();
-    Result<Tensor> unique = AllocateOutput(ctx, 1, problem.index_dtype, Shape{0});
-    if (!unique.ok()) return unique.status();
-    return SparseSegmentGradV2Output{*std::move(output), *std::move(unique)};
-  }
-  return VisitTypes(problem, [&]<class T, class C>() { return GradV2<T, C>(problem, ctx); });
+  Result<UniqueRows> rows = MakeRows(problem, /*max_unique=*/{}, ctx);
+  if (!rows.ok()) return rows.status();
+  return std::move(rows->tensors);
+}
+
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
+                                                     const Context& ctx) noexcept {
+  Result<UniqueRows> rows = MakeRows(problem, max_unique, ctx);
+  if (!rows.ok()) return rows.status();
+  auto& [output, unique] = rows->tensors;
+  cpu::ZeroRowsFrom(rows->num_unique, output, ctx);
+  const Status padded = Visit(IndexTypes{}, problem.index_dtype, [&]<class Idx>() -> Status {
+    cpu::PadIndicesFrom(rows->num_unique, unique, static_cast<Idx>(problem.ids.table_rows), ctx);
+    return {};
+  });
+  if (!padded.ok()) return padded;
+  Result<Tensor> report = cpu::MakeReport(ctx, 2, form, rows->num_unique, max_unique);
+  if (!report.ok()) return report.status();
+  return SparseSegmentGradV2PaddedOutput{std::move(output), std::move(unique), *std::move(report)};
 }
 
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {

@@ -34,7 +34,7 @@ class PlanOf {
     const Result<Report> read = report->Await(*call, p.ids);
     if (!read.ok()) return read.status();
     plan.own_ = *std::move(made);
-    plan.own_.num_unique = static_cast<int64_t>(read->num_unique);
+    plan.own_.num_unique = static_cast<int64_t>(read->count);
     return Result<PlanOf>(std::move(plan));
   }
   const Plan& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
@@ -85,10 +85,10 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
 
 // Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. One thread for each value.
 template <class T>
-__global__ void PadKernel(const Report* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
+__global__ void PadKernel(const PaddedReport* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
                           bool unique_is_wide, int64_t table_rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t num_unique = static_cast<int64_t>(report->num_unique);
+  const int64_t num_unique = static_cast<int64_t>(report->count);
   if (i >= num_unique * width && i < max_unique * width) output[i] = T{};
   if (i < num_unique || i >= max_unique) return;
   if (unique_is_wide) {
@@ -99,11 +99,12 @@ __global__ void PadKernel(const Report* report, T* output, int64_t width, int64_
 }
 
 template <class T>
-Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const Report* report) noexcept {
+Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const PaddedReport* report) noexcept {
   constexpr int kThreads = cuda::kTuning.item_threads_per_block;
-  const int64_t items = sink.max_rows * std::max<int64_t>(p.width, 1);
-  if (items == 0) return {};
-  return call.Launch(PadKernel<T>, cuda::Blocks(items, kThreads), kThreads, report, sink.output, p.width, sink.max_rows,
+  if (sink.max_rows == 0) return {};
+  const int64_t width = Shape::Product(p.grad.shape.tail()).value_or(0);  // p.width is 0 without a table
+  const int64_t items = sink.max_rows * std::max<int64_t>(width, 1);
+  return call.Launch(PadKernel<T>, cuda::Blocks(items, kThreads), kThreads, report, sink.output, width, sink.max_rows,
                      sink.unique_rows, sink.unique_is_wide, p.ids.table_rows);
 }
 
@@ -117,18 +118,18 @@ Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sin
 }
 
 template <class T>
-Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const GradProblem& p,
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const GradProblem& p, PaddedForm form,
                                                      int64_t max_unique) noexcept {
   Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, max_unique);
   if (!rows.ok()) return rows.status();
   Result<Tensor> report = AllocateOutput(call, 2, DType::kUInt64, Shape{kReportWords});
   if (!report.ok()) return report.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
-  const ReportTo to = {report->As<Report>(), 0, p.combiner};
+  const ReportTo to = {report->As<PaddedReport>(), /*token=*/0, form, max_unique};
   const Status queued =
       p.ids.n() == 0 || p.ids.table_rows == 0 ? QueueEmptyReport(call, p.ids, to) : QueueGradV2(call, p, sink, to);
   if (!queued.ok()) return queued;
-  if (Status s = Pad(call, p, sink, report->As<Report>()); !s.ok()) return s;
+  if (Status s = Pad(call, p, sink, to.report); !s.ok()) return s;
   return SparseSegmentGradV2PaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices),
                                          *std::move(report)};
 }
@@ -166,7 +167,7 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   const Result<Report> read = report->Await(call, p.ids);  // also after an error: the report may still be written
   if (!queued.ok()) return queued;
   if (!read.ok()) return read.status();
-  const auto num_unique = static_cast<int64_t>(read->num_unique);
+  const auto num_unique = static_cast<int64_t>(read->count);
   Result<Tensor> output = FirstRows(call, std::move(rows->output), num_unique);
   if (!output.ok()) return output.status();
   Result<Tensor> unique_rows = FirstRows(call, std::move(rows->sorted_unique_indices), num_unique);
@@ -206,11 +207,11 @@ Result<SparseSegmentGradV2Output> GradV2(const GradProblem& p, const Context& ct
   return rows;
 }
 
-Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& p, int64_t max_unique,
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& p, PaddedForm form, int64_t max_unique,
                                                      const Context& ctx) noexcept {
   const Result<Call> call = Call::Begin(ctx);
   if (!call.ok()) return call.status();
-  return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2Padded<T>(*call, p, max_unique); });
+  return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2Padded<T>(*call, p, form, max_unique); });
 }
 
 Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {

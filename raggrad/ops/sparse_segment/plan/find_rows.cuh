@@ -24,30 +24,35 @@ struct Notes {
 struct ReportJob {
   Ids indices;
   Ids segment_ids;
-  Report report;  // all words that are known beforehand
-  Report* out;    // in device memory or in pinned host memory
+  int64_t table_rows;
+  int64_t num_segments;
+  ReportTo to;
 
-  ReportJob(const SegmentIds& ids, const ReportTo& to) noexcept
-      : indices(ids.indices), segment_ids(ids.segment_ids), out(to.report) {
-    report.table_rows = static_cast<uint64_t>(ids.table_rows);
-    report.num_segments = static_cast<uint64_t>(ids.num_segments);
-    report.combiner = static_cast<uint64_t>(to.combiner);
-    report.token = to.token;
-  }
+  ReportJob(const SegmentIds& ids, const ReportTo& destination) noexcept
+      : indices(ids.indices),
+        segment_ids(ids.segment_ids),
+        table_rows(ids.table_rows),
+        num_segments(ids.num_segments),
+        to(destination) {}
+
   // first_fault and descending are those of Notes.
   __device__ void Write(uint64_t num_unique, uint64_t first_fault, uint64_t descending) const {
-    Report written = report;
-    written.num_unique = num_unique;
+    PaddedReport written;
+    written.count = num_unique;
     written.fault = ~first_fault;
-    written.descending = descending;
-    written.token = 0;
+    written.form = to.form;
+    written.max = static_cast<uint64_t>(to.max_unique);
     if (written.fault != Fault::kNone) {
       const Fault fault = Fault::Decode(written.fault);
       written.value = fault.in_segment_ids ? segment_ids[fault.position] : indices[fault.position];
+      written.limit = static_cast<uint64_t>(fault.in_segment_ids ? num_segments : table_rows);
     }
-    *out = written;
+    *to.report = written;
+    if (to.token == 0) return;
+    auto* const whole = static_cast<Report*>(to.report);
+    whole->descending = descending;
     __threadfence_system();  // a host that sees the token sees all words
-    *const_cast<volatile uint64_t*>(&out->token) = report.token;
+    *const_cast<volatile uint64_t*>(&whole->token) = to.token;
   }
 };
 

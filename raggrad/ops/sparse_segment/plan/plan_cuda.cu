@@ -219,16 +219,17 @@ Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo&
 Result<ReportTo> ReportTo::ThisThread() noexcept {
   uint64_t* const words = cuda::PinnedWords();
   if (words == nullptr) return Status(Code::kResourceExhausted, "CUDA: no pinned memory");
-  static_assert(kReportWords <= cuda::kWords);
+  static_assert(sizeof(Report) <= cuda::kWords * sizeof(uint64_t));
   return ReportTo{reinterpret_cast<Report*>(words), cuda::NewToken()};
 }
 
 Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept {
-  if (Status s = call.Await(report->token, token); !s.ok()) return s;
-  if (report->fault != Fault::kNone) {
-    return FaultError(ids.op, report->fault, report->value, ids.table_rows, ids.num_segments);
+  const auto& read = *static_cast<const Report*>(report);
+  if (Status s = call.Await(read.token, token); !s.ok()) return s;
+  if (read.fault != Fault::kNone) {
+    return FaultError(ids.op, read.fault, read.value, static_cast<int64_t>(read.limit));
   }
-  return *report;
+  return read;
 }
 
 Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
@@ -244,7 +245,7 @@ Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& s
   if (!plan.ok()) return plan.status();
   const Result<Report> read = report->Await(*call, ids);
   if (!read.ok()) return read.status();
-  plan->num_unique = static_cast<int64_t>(read->num_unique);
+  plan->num_unique = static_cast<int64_t>(read->count);
   state.owner = call->stream_id;
   state.device_sorted = *std::move(plan);
   state.indices = *std::move(indices);

@@ -47,11 +47,12 @@ struct IdCopies {
   int32_t* segment_ids = nullptr;
 };
 
-// Destination of the report on the ids: device memory, or pinned memory that the host polls.
+// Destination of the report on the ids: device memory for a PaddedReport, or pinned memory that the host polls.
 struct ReportTo {
-  Report* report;
-  uint64_t token;                                    // written last: who sees it sees the whole report
-  SegmentCombiner combiner = SegmentCombiner::kSum;  // tells CheckPadded the operator's name
+  PaddedReport* report;
+  uint64_t token;  // written last: who sees it sees the whole report. 0: only a PaddedReport is written
+  PaddedForm form = {};
+  int64_t max_unique = 0;
 
   // Pinned memory of this thread. A call that sends a report there has to await it.
   static Result<ReportTo> ThisThread() noexcept;

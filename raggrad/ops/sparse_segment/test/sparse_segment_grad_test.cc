@@ -25,8 +25,6 @@ using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
-using ::raggrad::testing::StatusIs;
-using ::testing::HasSubstr;
 namespace reference = sparse_segment::reference;
 
 constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
@@ -307,27 +305,6 @@ TYPED_TEST(SparseSegmentGradTest, FastSumsAreDeterministicAndWithinTheirBound) {
     EXPECT_NE(std::vector<V>(sequential->template As<V>(), sequential->template As<V>() + exact.size()), first)
         << "kFast should sum in another order";
   }
-}
-
-TEST(SparseSegmentGradPadded, RowsAndThenPadding) {
-  const Array<float> grad{{1, 2, 4, 8}, Shape{2, 2}};
-  const Array<int64_t> indices{{5, 1, 5}};
-  const Array<int32_t> segment_ids{{0, 1, 1}};
-  const int32_t dim0 = 6;
-  const auto run = [&](int64_t max_unique, const Context& ctx = {}) {
-    return SparseSegmentGradV2Padded(SegmentCombiner::kSum, grad, indices, segment_ids, TensorView::Scalar(dim0),
-                                     max_unique, ctx);
-  };
-  const auto padded = run(4);
-  ASSERT_THAT(padded, IsOk());
-  EXPECT_TRUE(HoldsBits(padded->output.view(), Array<float>{{4, 8, 5, 10, 0, 0, 0, 0}, Shape{4, 2}}));
-  EXPECT_TRUE(HoldsBits(padded->sorted_unique_indices.view(), Array<int64_t>{{1, 5, 6, 6}}));
-  EXPECT_EQ(*CheckPadded(*padded), 2);
-  EXPECT_EQ(*CheckPadded(*run(2)), 2);
-  EXPECT_THAT(run(1), StatusIs(Code::kResourceExhausted, HasSubstr("[max_unique: expected 2 or more, got 1]")));
-  EXPECT_THAT(run(-1), StatusIs(Code::kInvalidArgument, HasSubstr("[max_unique: expected at least 0, got -1]")));
-  EXPECT_THAT(CheckPadded({}), StatusIs(Code::kInvalidArgument, HasSubstr("no data [report")));
-  ExpectEveryAllocationFailureIsReported({}, [&](const Context& failing) { return run(3, failing).status(); });
 }
 
 }  // namespace

@@ -199,6 +199,23 @@ Result<IndexedSlices> Coalesce(const IndexedSlicesView& slices, const Context& c
   return IndexedSlices{std::move(rows->output), std::move(rows->sorted_unique_indices), slices.table_rows};
 }
 
+Result<CoalescePaddedOutput> CoalescePadded(const IndexedSlicesView& slices, int64_t max_unique,
+                                            const Context& ctx) noexcept {
+  constexpr std::string_view op = "Coalesce";
+  const Result<GradProblem> problem = CheckSlices(op, slices);
+  if (!problem.ok()) return problem.status();
+  if (slices.indices.dtype == DType::kInt32 && slices.table_rows > INT32_MAX) {
+    return InvalidArgument(op,
+                           "padding has the index table_rows, which int32 cannot hold [table_rows: expected at most ",
+                           INT32_MAX, ", or int64 indices, got ", slices.table_rows, "]");
+  }
+  Result<SparseSegmentGradV2PaddedOutput> rows =
+      sparse_segment::GradV2Padded(*problem, PaddedForm::kCoalesce, max_unique, ctx);
+  if (!rows.ok()) return rows.status();
+  return CoalescePaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices), std::move(rows->report),
+                              slices.table_rows};
+}
+
 Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,
                  const Context& ctx) noexcept {
   return Apply(CheckSlices("ApplyRows", slices), update, table, ctx);
