@@ -136,6 +136,23 @@ class GuestCudaTest : public GpuTest {
          [&](const Context& ctx) {
            return SparseSegmentGradV2Padded(kMean, o.matrix, o.ids, o.segments, dim0_, 3, ctx).status();
          }},
+        {"CoalescePadded",
+         [&](const Context& ctx) {
+           return CoalescePadded({o.matrix, o.ids, 4}, 3, ctx).status();
+         }},
+        {"SparseFillEmptyRowsPadded",
+         [&](const Context& ctx) {
+           return SparseFillEmptyRowsPadded(o.indices, o.vector, Array<int64_t>({5}), o.number, 8, ctx).status();
+         }},
+        {"RaggedFillEmptyRowsPadded",
+         [&](const Context& ctx) {
+           return RaggedFillEmptyRowsPadded(o.map, o.vector, TensorView::Scalar(kId), o.number, 10, ctx).status();
+         }},
+        {"SparseSlicePadded",
+         [&](const Context& ctx) {
+           const Array<int64_t> shape({5}), start({1}), size({3});
+           return SparseSlicePadded(o.indices, o.vector, shape, start, size, 3, ctx).status();
+         }},
         {"SparseSegmentGradV2 with a plan",
          [&](const Context& ctx) { return SparseSegmentGradV2(kMean, o.matrix, *o.plan, ctx).status(); }},
         {"SparseSegmentGrad with a plan",

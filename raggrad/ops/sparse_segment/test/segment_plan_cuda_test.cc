@@ -1,9 +1,8 @@
-// Plans, padded gradients, fused updates and slices on a GPU.
+// Plans, fused updates and slices on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -14,7 +13,7 @@
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/test/test_batch.h"
 #include "raggrad/tensorflow_names.h"
-#include "raggrad/testing/captured_graph.h"
+#include "raggrad/testing/cuda_stream.h"
 #include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -24,7 +23,6 @@ namespace {
 using ::raggrad::testing::BlockedStream;
 using ::raggrad::testing::Blocker;
 using ::raggrad::testing::CallDriver;
-using ::raggrad::testing::CapturedGraph;
 using ::raggrad::testing::CudaStream;
 using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::GpuTest;
@@ -286,104 +284,6 @@ TEST_F(GpuTest, SlicesOnTheDevice) {
   ASSERT_THAT(got, IsOk());
   ExpectSame(got->values.view(), want->values.view());
   ExpectSame(got->indices.view(), want->indices.view());
-}
-
-// Expects the rows of a gradient without padding, and padding behind them.
-void ExpectPadded(const SparseSegmentGradV2PaddedOutput& padded, const SparseSegmentGradV2Output& want, int64_t dim0) {
-  const int64_t rows = want.output.shape()[0];
-  const Result<int64_t> count = CheckPadded(padded);
-  ASSERT_THAT(count, IsOk());
-  EXPECT_EQ(*count, rows);
-  const Tensor output = OnHost(padded.output.view()), indices = OnHost(padded.sorted_unique_indices.view());
-  const int64_t width = output.shape()[1];
-  const TensorView first_rows = {output.view().data, output.dtype(), want.output.shape(), Device::Cpu()};
-  EXPECT_TRUE(SameTensor(first_rows, want.output.view()));
-  for (int64_t i = rows * width; i < output.shape()[0] * width; ++i) {
-    ASSERT_EQ(std::bit_cast<uint32_t>(output.As<float>()[i]), 0U) << i;
-  }
-  for (int64_t i = 0; i < indices.shape()[0]; ++i) {
-    ASSERT_EQ(indices.As<int32_t>()[i], i < rows ? want.sorted_unique_indices.As<int32_t>()[i] : dim0) << i;
-  }
-}
-
-TEST_F(GpuTest, PaddedGradients) {
-  const Batch batch = Batch::Zipf(3000, 500, 40, 3);
-  const Array<float> grad = WholeGrad<float>(batch, 6, 1);
-  const OnDevice device_grad(grad);
-  const TensorView index = batch.device_index(DType::kInt32), segment = batch.device_segment(DType::kInt64);
-  const auto want =
-      SparseSegmentSumGradV2(grad, batch.index(DType::kInt32), batch.segment(DType::kInt64), batch.dim0());
-  const int64_t unique = want->output.shape()[0];
-  for (const int64_t max_unique : {unique, int64_t{500}, int64_t{1000}}) {
-    const auto padded =
-        SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), max_unique);
-    ASSERT_THAT(padded, IsOk());
-    ExpectPadded(*padded, *want, 500);
-  }
-  for (const int64_t max_unique : {unique - 1, int64_t{0}}) {
-    const auto padded =
-        SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), max_unique);
-    ASSERT_THAT(padded, IsOk());
-    EXPECT_THAT(CheckPadded(*padded),
-                StatusIs(Code::kResourceExhausted, HasSubstr("[max_unique: expected " + std::to_string(unique))));
-  }
-  const int32_t few = 3;
-  const auto bad =
-      SparseSegmentGradV2Padded(SegmentCombiner::kMean, device_grad, index, segment, TensorView::Scalar(few), 10);
-  ASSERT_THAT(bad, IsOk());
-  EXPECT_EQ(
-      CheckPadded(*bad).status().message(),
-      SparseSegmentMeanGradV2(grad, batch.index(DType::kInt32), batch.segment(DType::kInt64), TensorView::Scalar(few))
-          .status()
-          .message());
-  for (const auto& [rows, segments] : {std::pair{0, 2}, std::pair{3, 0}}) {
-    const Batch no_sums({1, 2}, {0, 1}, rows, segments);
-    const OnDevice no_grad(Array<float>{std::vector<float>(static_cast<size_t>(segments)), Shape{segments, 1}});
-    const auto padded = SparseSegmentGradV2Padded(SegmentCombiner::kMean, no_grad, no_sums.device_index(DType::kInt32),
-                                                  no_sums.device_segment(DType::kInt32), no_sums.dim0(), 5);
-    ASSERT_THAT(padded, IsOk());
-    EXPECT_EQ(CheckPadded(*padded).ok(), rows == 0);
-  }
-}
-
-TEST_F(GpuTest, APaddedGradientCanBeCaptured) {
-  CapturedGraph graph;
-  const Batch batch = Batch::Zipf(3000, 500, 40, 3), other = Batch::Zipf(3000, 500, 40, 4);
-  const Array<float> grad = WholeGrad<float>(batch, 6, 1);
-  const OnDevice device_grad(grad);
-  const OnDevice index(batch.index(DType::kInt32)), segment(batch.segment(DType::kInt32));
-  const auto run = [&](const Context& ctx) {
-    return SparseSegmentGradV2Padded(SegmentCombiner::kSum, device_grad, index, segment, batch.dim0(), 500, ctx);
-  };
-  ASSERT_THAT(run({}), IsOk());  // the first call loads kernels, which cannot be captured
-  const auto padded = graph.Capture(run);
-  ASSERT_THAT(padded, IsOk());
-  for (const Batch* ids : {&other, &batch, &other}) {
-    graph.Overwrite(index, ids->index(DType::kInt32));
-    graph.Overwrite(segment, ids->segment(DType::kInt32));
-    graph.Replay();
-    ExpectPadded(*padded,
-                 *SparseSegmentSumGradV2(grad, ids->index(DType::kInt32), ids->segment(DType::kInt32), ids->dim0()),
-                 500);
-  }
-  const Array<float> other_grad = WholeGrad<float>(batch, 6, 2);
-  graph.Overwrite(device_grad, other_grad);
-  graph.Replay();
-  ExpectPadded(
-      *padded,
-      *SparseSegmentSumGradV2(other_grad, other.index(DType::kInt32), other.segment(DType::kInt32), other.dim0()), 500);
-  // A bad id is reported; the next good run clears the report.
-  Ids bad = other.indices;
-  bad.narrow[2'345] = 500;
-  graph.Overwrite(index, bad.As(DType::kInt32));
-  graph.Replay();
-  EXPECT_EQ(CheckPadded(*padded).status().message(),
-            SparseSegmentSumGradV2(grad, bad.As(DType::kInt32), other.segment(DType::kInt32), other.dim0())
-                .status()
-                .message());
-  graph.Overwrite(index, other.index(DType::kInt32));
-  graph.Replay();
-  EXPECT_THAT(CheckPadded(*padded), IsOk());
 }
 
 }  // namespace
