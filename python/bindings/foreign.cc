@@ -103,7 +103,8 @@ nb::object DeviceCapsule(nb::handle object, const ArrayType& type, KeepAlive& ke
   if (!nb::hasattr(object, "__dlpack_device__")) return {};
   const nb::tuple place(object.attr("__dlpack_device__")());
   if (!OnCuda(nb::cast<int>(nb::int_(place[0])))) return {};
-  const DeviceSource& source = keep.Use(SourceOf(type, Device::Cuda(nb::cast<int32_t>(nb::int_(place[1])))));
+  if (!keep.source()) keep.Use(SourceOf(type, Device::Cuda(nb::cast<int32_t>(nb::int_(place[1])))));
+  const DeviceSource& source = *keep.source();
   // DLPack's numbers: -1 asks for no order, 1 is the default stream.
   constexpr int64_t kNoOrder = -1, kDefaultStream = 1;
   int64_t stream = kNoOrder;
@@ -160,7 +161,7 @@ TensorView ViewOfStrided(const Strided& array, nb::handle object, const ArrayTyp
     RaiseInvalid(argument.op, ": ", argument.Name(), " has a type that TensorFlow has not: DLPack code ",
                  array.dtype.code, ", ", array.dtype.bits, " bits");
   }
-  if (device.is_cuda()) keep.Use(SourceOf(type, device));
+  if (device.is_cuda() && !keep.source()) keep.Use(SourceOf(type, device));
   TensorView view{array.data, dtype, Shape(array.shape), device};
   const size_t element = DTypeSize(dtype);
   if (IsDense(array) && reinterpret_cast<uintptr_t>(array.data) % element == 0) return view;
