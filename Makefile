@@ -14,6 +14,7 @@ SEED ?=
 CMAKE_OPTIONS ?=
 WERROR ?= OFF
 BENCH ?=
+WHEELS ?=
 SWEEP ?=
 FILTER ?= -(ids|entries):100000000
 COMMIT ?= HEAD
@@ -143,8 +144,9 @@ test-clang: build/clang/.built  ## the C++ tests and benchmarks, compiled and op
 	ctest --preset clang -j $(JOBS)
 
 .PHONY: test-gpu
-test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine; needs nvcc on the PATH or in CUDACXX
+test-gpu: build/gpu/.built  ## the tests that need a GPU, on this machine; needs nvcc; WHEELS=folder adds the Python tests
 	tools/gpu_tests.sh gpu --all
+	$(if $(WHEELS),tools/gpu_python_tests.sh $(PYTHON) $(WHEELS),@echo 'test-gpu: no WHEELS=folder: Python was not tested')
 
 # The release build remembers where nvcc is: later builds have the kernels, too.
 .PHONY: cuda
