@@ -22,7 +22,8 @@ void WriteMessage(const rg_error& error, std::string_view text) noexcept {
   error.message[size] = '\0';
 }
 
-constexpr std::string_view kOutputNames[CCall::kMaxOutputs] = {"output 0", "output 1", "output 2", "output 3"};
+constexpr std::string_view kOutputNames[CCall::kMaxOutputs] = {"output 0", "output 1", "output 2", "output 3",
+                                                               "output 4"};
 
 }  // namespace
 

@@ -17,7 +17,7 @@ namespace raggrad::capi {
 // One call: reads arguments, remembers the first fault, runs the operator if there was none, reports.
 class CCall {
  public:
-  static constexpr size_t kMaxOutputs = 4;
+  static constexpr size_t kMaxOutputs = 5;
 
   // Zeroes the outputs; at most kMaxOutputs.
   CCall(std::string_view function, const rg_context* context, rg_error* error,

@@ -26,6 +26,7 @@
 #pragma once
 
 #include "raggrad/capi/raggrad_c_base.h"
+#include "raggrad/capi/raggrad_c_padded.h"
 #include "raggrad/capi/raggrad_c_ragged.h"
 #include "raggrad/capi/raggrad_c_segment.h"
 #include "raggrad/capi/raggrad_c_sparse.h"

@@ -10,14 +10,10 @@
 
 using namespace raggrad;  // NOLINT: everything here belongs to C
 using raggrad::capi::CCall;
+using raggrad::capi::ReadSlices;
 using raggrad::capi::Store;
 
 namespace {
-
-IndexedSlicesView ReadSlices(CCall& call, const rg_indexed_slices* slices) noexcept {
-  const rg_indexed_slices known = call.ReadStruct("slices", slices);
-  return {call.Read("slices.values", known.values), call.Read("slices.indices", known.indices), known.table_rows};
-}
 
 RowUpdate ReadUpdate(CCall& call, const rg_row_update* update) noexcept {
   const rg_row_update known = call.ReadStruct("update", update);

@@ -125,6 +125,21 @@ static void test_data_errors(void) {
   rg_segment_plan* plan = (rg_segment_plan*)&g;
   CHECK(rg_segment_plan_make(NULL, &g.indices, &g.segment_ids, 7, 2, &plan, message()) == RG_INVALID_ARGUMENT);
   CHECK(plan == NULL);
+
+  // A padded form leaves both faults in its report: a bad id, and too little room.
+  for (int64_t room = 2; room > 0; --room) {
+    rg_output report_of = RG_INIT(rg_output);
+    CHECK(rg_sparse_segment_grad_v2_padded(NULL, RG_SUM, &g.grad, &g.indices, &g.segment_ids, &g.dim0, room, &out,
+                                           &unique, &report_of, message()) == RG_OK);
+    const rg_tensor view = rg_output_view(&report_of);
+    int64_t count = -1;
+    CHECK(rg_check_padded(NULL, &view, &count, message()) == (room == 2 ? RG_INVALID_ARGUMENT : RG_RESOURCE_EXHAUSTED));
+    CHECK(count == 0);
+    rg_output_free(NULL, &out);
+    rg_output_free(NULL, &unique);
+    rg_output_free(NULL, &report_of);
+    g.indices = operand(index_data, RG_INT32, 1, three);  // good ids, for the second round
+  }
   drop_operands();
 }
 

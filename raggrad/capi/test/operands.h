@@ -5,7 +5,7 @@
 
 static int32_t place = RG_CPU;  // the kind of device that operands are on
 
-enum { kMostCopies = 64, kMostOutputs = 4 };
+enum { kMostCopies = 64, kMostOutputs = 5 };
 static rg_output copies[kMostCopies];  // operands in device memory
 static int num_copies = 0;
 

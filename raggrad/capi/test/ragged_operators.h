@@ -1,7 +1,7 @@
 // Variant arrays, with small operands. For capi_*test.c.
 #pragma once
 
-#include "raggrad/capi/test/sparse_operators.h"
+#include "raggrad/capi/test/padded_operators.h"
 
 // ---- gradient: three elements, the middle one missing; two, two and one rows ----
 
@@ -85,5 +85,6 @@ static const Operator ragged_operators[] = {
 static inline void for_each_operator(void (*test)(const Operator* operator)) {
   for (int64_t i = 0; i < COUNT(segment_operators); ++i) test(&segment_operators[i]);
   for (int64_t i = 0; i < COUNT(sparse_operators); ++i) test(&sparse_operators[i]);
+  for (int64_t i = 0; i < COUNT(padded_operators); ++i) test(&padded_operators[i]);
   for (int64_t i = 0; i < COUNT(ragged_operators); ++i) test(&ragged_operators[i]);
 }
