@@ -59,7 +59,7 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients and dr
 test test-pythons test-sdist test-tensorflow wheel: WERROR := ON
 test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
 	ctest --preset release -j $(JOBS)
-	$(VENV)/bin/python -m pytest -rs
+	$(VENV)/bin/python -m pytest -rs -n $(JOBS)
 
 .PHONY: wheel
 wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/wheels/; WHEEL_ARCHS=90-real builds faster
@@ -79,7 +79,7 @@ test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newe
 	  build/venv-other/$(PIP_INSTALL) --quiet "$$wheel[demo,test]"; \
 	  build/venv-other/bin/python -m raggrad doctor </dev/null; \
 	  build/venv-other/bin/python -m raggrad conformance goldens </dev/null; \
-	  build/venv-other/bin/python -m pytest -rs $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS)) </dev/null; \
+	  build/venv-other/bin/python -m pytest -rs -n $(JOBS) $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS)) </dev/null; \
 	done
 
 # Unpacks the source distribution, configures it, builds two programs and runs the tests that read the tree's files.

@@ -218,7 +218,8 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
                                                      const Context& ctx) noexcept {
   Result<UniqueRows> rows = MakeRows(problem, max_unique, ctx);
   if (!rows.ok()) return rows.status();
-  auto& [output, unique] = rows->tensors;
+  Tensor& output = rows->tensors.output;
+  Tensor& unique = rows->tensors.sorted_unique_indices;
   cpu::ZeroRowsFrom(rows->num_unique, output, ctx);
   const Status padded = Visit(IndexTypes{}, problem.index_dtype, [&]<class Idx>() -> Status {
     cpu::PadIndicesFrom(rows->num_unique, unique, static_cast<Idx>(problem.ids.table_rows), ctx);
