@@ -53,9 +53,25 @@ __device__ inline A Add(A a, A b) {
   }
 }
 
+// Computes compute(x), a product or quotient of x, and flushes it. If it was rounded up to the smallest normal number,
+// the CPU judges the result as if exponents had no limit: that of 2^100 x tells.
+template <class A, class F>
+__device__ inline A FlushRounded(A x, const F& compute) {
+  const A rounded = compute(x);
+  if constexpr (std::is_same_v<A, double>) {
+    if (fabs(rounded) == 0x1p-1022 && fabs(compute(x * 0x1p100)) < 0x1p-922) return copysign(0.0, rounded);
+  }
+  return Flush(rounded);
+}
+
 template <class A>
 __device__ inline A Multiply(A a, A b) {
-  return Flush(Flush(a) * Flush(b));
+  return FlushRounded(Flush(a), [b = Flush(b)](A x) { return x * b; });
+}
+
+template <class A>
+__device__ inline A Divide(A a, A b) {
+  return FlushRounded(Flush(a), [b = Flush(b)](A x) { return x / b; });
 }
 
 }  // namespace raggrad::cuda

@@ -29,6 +29,8 @@ Result<Tensor> CopyTensor(const TensorView& from, Device to, const Context& ctx)
     return output;
   }
   const auto copy = [&](const cuda::Library& library) -> Result<Tensor> {
+    // Copies nothing, but refuses a captured stream before memory is taken from it.
+    if (Status s = library.copy(nullptr, nullptr, 0, ctx); !s.ok()) return s;
     Allocator* memory = to.is_cpu() ? ctx.allocator : ctx.device_allocator;
     if (memory == nullptr) {
       const Result<Allocator*> pool = library.pool(ctx.stream);

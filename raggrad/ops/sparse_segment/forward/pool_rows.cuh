@@ -16,7 +16,6 @@
 namespace raggrad::sparse_segment::on_cuda {
 
 using cuda::Add;
-using cuda::Flush;
 using cuda::Multiply;
 using cuda::Narrow;
 using cuda::Widen;
@@ -123,7 +122,7 @@ __device__ void Finish(SegmentCombiner combiner, int64_t n, const Sums<T, V>& su
     if (divide) divisor = Divisor<A>(combiner, n);
   }
 #pragma unroll
-  for (int v = 0; v < V; ++v) strip.values[v] = Narrow<T>(divide ? Flush(sums.of[v] / divisor) : sums.of[v]);
+  for (int v = 0; v < V; ++v) strip.values[v] = Narrow<T>(divide ? cuda::Divide(sums.of[v], divisor) : sums.of[v]);
   strip.Store(to);
 }
 

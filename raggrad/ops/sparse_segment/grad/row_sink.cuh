@@ -117,7 +117,7 @@ struct RowSink {
 
   template <int kColumns>
   __device__ Columns<A, kColumns> AdagradSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
-    using cuda::Add, cuda::Multiply;
+    using cuda::Add, cuda::Divide, cuda::Multiply;
     Columns<A, kColumns> sums = Load<kColumns>(update.state1 + at);
     Columns<A, kColumns> steps;
     for (int c = 0; c < kColumns; ++c) {
@@ -131,7 +131,7 @@ struct RowSink {
 
   template <int kColumns>
   __device__ Columns<A, kColumns> AdamSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
-    using cuda::Add, cuda::Multiply;
+    using cuda::Add, cuda::Divide, cuda::Multiply;
     Columns<A, kColumns> m = Load<kColumns>(update.state1 + at);
     Columns<A, kColumns> v = Load<kColumns>(update.state2 + at);
     Columns<A, kColumns> steps;
@@ -147,7 +147,6 @@ struct RowSink {
   }
 
   __device__ A Root(A x) const { return cuda::Add(sqrt(cuda::Flush(x)), update.epsilon); }
-  static __device__ A Divide(A a, A b) { return cuda::Flush(cuda::Flush(a) / cuda::Flush(b)); }
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda
