@@ -273,31 +273,33 @@ void DefineSegments(nb::module_& module) {
 void DefineSlices(nb::module_& module) {
   module.def(
       "to_dense",
-      [](nb::handle values, nb::handle indices, int64_t rows) {
+      [](nb::handle values, nb::handle indices, int64_t rows, SumOrder order) {
         Reader read{"IndexedSlices.to_dense"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        return MakeOutput(RunOperator(read.keep, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
+        return MakeOutput(RunOperator(read.keep, order, [&](const Context& ctx) { return ToDense(slices, ctx); }),
+                          values);
       },
-      "values"_a.none(), "indices"_a.none(), "rows"_a);
+      "values"_a.none(), "indices"_a.none(), "rows"_a, "accumulation"_a.none());
   module.def(
       "coalesce",
-      [](nb::handle values, nb::handle indices, int64_t rows) {
+      [](nb::handle values, nb::handle indices, int64_t rows, SumOrder order) {
         Reader read{"IndexedSlices.coalesce"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        IndexedSlices out = RunOperator(read.keep, [&](const Context& ctx) { return Coalesce(slices, ctx); });
+        IndexedSlices out = RunOperator(read.keep, order, [&](const Context& ctx) { return Coalesce(slices, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
       },
-      "values"_a.none(), "indices"_a.none(), "rows"_a);
+      "values"_a.none(), "indices"_a.none(), "rows"_a, "accumulation"_a.none());
   module.def(
       "apply_rows",
-      [](nb::handle values, nb::handle indices, int64_t rows, const nb::tuple& update, nb::handle table) {
+      [](nb::handle values, nb::handle indices, int64_t rows, const nb::tuple& update, nb::handle table,
+         SumOrder order) {
         Reader read{"IndexedSlices.apply_"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, {}, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+        RunUpdate(read, order, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
       },
-      "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none());
+      "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none(), "accumulation"_a.none());
 }
 
 void DefineFused(nb::module_& module) {

@@ -25,7 +25,7 @@ bool IsWritable(nb::handle data, const TensorView& view) {
     return PyArray_DATA(array) != view.data || PyArray_ISWRITEABLE(array);  // a copy is always writable
   }
   const Kind kind = KindOf(data);
-  return kind == Kind::kNumpy || kind == Kind::kTorch;
+  return kind == Kind::kNumpy || kind == Kind::kTorch || kind == Kind::kCupy;
 }
 
 PyTensor Show(nb::handle data, const Argument& argument) {

@@ -8,21 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from . import _core, optimizers
+from . import _arrays, _core, optimizers
 from ._named import named
 from .errors import InvalidArgumentError
 from .ragged.arrays import needed, numpy_of
+from .settings import sum_order
 
 __all__ = ["IndexedSlices"]
 
 _MAX_ROWS = 2**32
 
 
+def order_of_sums(values: Any) -> str | None:
+    """The order in which slices are added: on a GPU that of raggrad.accumulation, in host memory always theirs."""
+    return sum_order.get() if _arrays.is_on_device(values) else None
+
+
 class IndexedSlices:
     """Rows `values[i]` of a dense array, at `indices[i]`; everything else is zero.
 
     Row numbers may repeat and come in any order. Rows with the same number are added in the order they have here;
-    half and bfloat16 are summed in float32 and rounded once. Results do not depend on the number of threads.
+    half and bfloat16 are summed in float32 and rounded once. Results do not depend on the number of threads. On a GPU
+    rows are added by a fixed tree, or in their order inside raggrad.accumulation("sequential").
 
     Args:
       values: [n, ...], half, bfloat16, float32 or float64.
@@ -89,13 +96,13 @@ class IndexedSlices:
     @named()
     def coalesce(self) -> IndexedSlices:
         """The same array with every row number once, ascending."""
-        values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0])
+        values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0], order_of_sums(self.values))
         return IndexedSlices(values, indices, self.dense_shape)
 
     @named()
     def to_dense(self) -> Any:
         """The dense array."""
-        return _core.to_dense(self.values, self.indices, self.dense_shape[0])
+        return _core.to_dense(self.values, self.indices, self.dense_shape[0], order_of_sums(self.values))
 
     @named(grad="values")
     def apply_(self, table: Any, optimizer: optimizers.Optimizer) -> None:
@@ -105,7 +112,8 @@ class IndexedSlices:
         the change: a graph that read the table before refuses to run backwards.
         """
         update = optimizers.begin("IndexedSlices.apply_", optimizer)
-        _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table)
+        order = order_of_sums(self.values)
+        _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table, order)
         optimizers.end(optimizer)
 
     def __add__(self, other: Any) -> IndexedSlices:
@@ -113,15 +121,19 @@ class IndexedSlices:
         if not isinstance(other, IndexedSlices):
             return NotImplemented
         op = "IndexedSlices.__add__"
-        mine, others = (numpy_of(slices.values, op, "values") for slices in (self, other))
-        for what, expected, got in [
-            ("dense_shape", self.dense_shape, other.dense_shape),
-            ("values", mine.dtype, others.dtype),
-        ]:
-            if expected != got:
-                raise InvalidArgumentError(f"{op}: different arrays [{what}: expected {expected}, got {got}]")
-        indices = [_core.ids_of(slices.indices, op, "indices").numpy() for slices in (self, other)]
-        return self._with(np.concatenate([mine, others]), np.concatenate(indices))
+        _arrays.check_one_device(op, "values", self.values, **{"the other values": other.values})
+        with _arrays.of(self.values) as xp:
+            mine, others = (_arrays.values(op, "values", slices.values, xp) for slices in (self, other))
+            for what, expected, got in [
+                ("dense_shape", self.dense_shape, other.dense_shape),
+                ("values", xp.dtype(mine), xp.dtype(others)),
+            ]:
+                if expected != got:
+                    raise InvalidArgumentError(f"{op}: different arrays [{what}: expected {expected}, got {got}]")
+            for slices in (self, other):
+                _arrays.check_one_device(op, "values", slices.values, indices=slices.indices)
+            indices = [_arrays.ids(op, "indices", slices.indices, xp) for slices in (self, other)]
+            return self._with(xp.concatenate([mine, others]), xp.concatenate(indices))
 
     def __mul__(self, factor: Any) -> IndexedSlices:
         """Multiplies all values by a number, rounded to their type, in a copy."""
@@ -131,16 +143,16 @@ class IndexedSlices:
             number = None
         if number is None:
             return NotImplemented
-        values = numpy_of(self.values, "IndexedSlices.__mul__", "values")
-        return self._with((values * values.dtype.type(number)).astype(values.dtype, copy=False), self.indices)
+        with _arrays.of(self.values) as xp:
+            values = _arrays.values("IndexedSlices.__mul__", "values", self.values, xp)
+            return self._with(xp.astype(values * xp.scalar(number, values), xp.dtype(values)), self.indices)
 
     __rmul__ = __mul__
 
-    def _with(self, values: np.ndarray, indices: Any) -> IndexedSlices:
+    def _with(self, values: Any, indices: Any) -> IndexedSlices:
         """Slices of the same dense array, whose arrays have the kind (NumPy, torch, ...) of this one's values."""
-        if isinstance(indices, np.ndarray):
-            indices = _core.in_kind_of(indices, self.values)
-        return IndexedSlices(_core.in_kind_of(values, self.values), indices, self.dense_shape)
+        both = (_arrays.in_kind_of(array, self.values) for array in (values, indices))
+        return IndexedSlices(*both, self.dense_shape)
 
     def to_torch(self) -> Any:
         """A torch.sparse_coo_tensor with one sparse dimension, as torch's optimizers take it. It shares the values."""
@@ -176,13 +188,15 @@ class IndexedSlices:
         """The indices as int32 or int64, which every framework has; without a copy if they are."""
         if str(self.indices.dtype).rpartition(".")[2] in ("int32", "int64"):
             return self.indices
-        return _core.ids_of(self.indices, f"IndexedSlices.{name}", "indices").numpy()
+        with _arrays.of(self.indices) as xp:
+            return _arrays.ids(f"IndexedSlices.{name}", "indices", self.indices, xp)
 
     def __len__(self) -> int:
         return int(self.indices.shape[0])
 
     def __repr__(self) -> str:
-        numbers = numpy_of(self.indices, "IndexedSlices", "indices")[:8].tolist()
+        with _arrays.of(self.indices) as xp:
+            numbers = xp.host(_arrays.values("IndexedSlices", "indices", self.indices, xp)[:8]).tolist()
         more = ", ..." if len(self) > len(numbers) else ""
         dtype = getattr(self.dtype, "name", str(self.dtype)).rpartition(".")[2]
         return (

@@ -8,8 +8,8 @@ With w a row of the table and g its gradient, in float32 (float64 for a float64 
              w -= m * rate / (sqrt(v) + epsilon),  rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
 
 Only rows that the gradient has are touched. Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
-The states are arrays of the table's shape, in float32 (float64 for a float64 table), and change in place; `for_table`
-makes them.
+The states are arrays of the table's shape, in float32 (float64 for a float64 table), and change in place. They lie
+where the table lies; `for_table` makes them there, in NumPy for host memory and by the table's framework on a GPU.
 
 >>> import numpy as np
 >>> from raggrad import IndexedSlices, optimizers
@@ -26,16 +26,16 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Union
 
-import numpy as np
-
-from . import _core
+from . import _arrays, _core
 
 __all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
 
 
-def _state(op: str, table: Any, value: float) -> np.ndarray:
+def _state(op: str, table: Any, value: float) -> Any:
     like = _core.tensor_of(table, op, "table")
-    return np.full(like.shape, value, np.float64 if like.dtype == "float64" else np.float32)
+    with _arrays.of(table) as xp:
+        state = xp.full(like.shape, value, dtype="float64" if like.dtype == "float64" else "float32")
+    return state if xp is _arrays.NUMPY else _arrays.in_kind_of(state, table)
 
 
 @dataclass

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from .. import _core
+from .. import _arrays, _core
+from .._namespaces import Namespace
 from ..errors import InvalidArgumentError
 
 
-def integers(op: str, name: str, array: Any, rank: int) -> np.ndarray:
-    """Ids in NumPy, as int32 or int64 of the rank that is asked for. Arrays of these types are not copied."""
-    numbers = _core.ids_of(array, op, name).numpy()
-    if numbers.dtype not in (np.int32, np.int64) or numbers.ndim != rank:
+def integers(op: str, name: str, array: Any, rank: int, xp: Namespace) -> Any:
+    """Ids as int32 or int64 of the rank that is asked for. Arrays of these types are not copied."""
+    numbers = _arrays.ids(op, name, array, xp)
+    if xp.dtype(numbers) not in ("int32", "int64") or numbers.ndim != rank:
         raise InvalidArgumentError(
             f"{op}: {name} has the wrong dtype or shape [{name}: expected int32 or int64 of rank {rank}, "
-            f"or other integers that fit, got {numbers.dtype} of shape {numbers.shape}]"
+            f"or other integers that fit, got {xp.dtype(numbers)} of shape {tuple(numbers.shape)}]"
         )
     return numbers
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from .. import _core
+from .. import _arrays, _core
 from .._named import named
 from .._recorded import warn_if_recorded
 from ..errors import InvalidArgumentError
@@ -21,8 +19,7 @@ from .lookup_inputs import (
     Given,
     Ids,
     check,
-    check_examples,
-    check_rows,
+    check_kept,
     default_row,
     floats,
     given,
@@ -49,7 +46,9 @@ class _Call(NamedTuple):
 
 def _read(op: str, params: Given, ids: Given, weights: Given, combiner: str | None, partition_strategy: str) -> _Call:
     shards = shards_of(op, params, partition_strategy)
-    return _Call(params, shards, *read(op, ids, weights, combiner))
+    numbers, combiner = read(op, ids, weights, combiner)
+    _arrays.check_one_device(op, params.name, params.value[0] if shards else params.value, **{ids.name: numbers.ids})
+    return _Call(params, shards, numbers, combiner)
 
 
 def _read_safe(
@@ -63,31 +62,36 @@ def _read_safe(
 ) -> _Call:
     call = _read(op, params, ids, weights, combiner, partition_strategy)
     num_rows = call.shards.num_rows if call.shards else len(table_of(op, params))
-    return call._replace(ids=_safe(op, call.ids, call.combiner, default_id, num_rows))
+    with call.ids.xp:
+        return call._replace(ids=_safe(op, call.ids, call.combiner, default_id, num_rows))
 
 
 def _lookup(op: str, params: Given, ids: Ids, combiner: str) -> Any:
     table = table_of(op, params)
     if ids.weights is None:
-        data = table if isinstance(params.value, (list, tuple)) else params.value
+        data = table if isinstance(params.value, (list, tuple)) else _arrays.operand(params.value, ids.xp)
         try:
-            return _core.segment(op, params.name, combiner, data, ids.ids, ids.examples, ids.num_examples)
+            pooled = _core.segment(op, params.name, combiner, data, ids.ids, ids.examples, ids.num_examples)
         except InvalidArgumentError:
             check(op, ids, len(table))
             raise
+        return pooled if data is params.value else _arrays.in_kind_of(pooled, params.value)
     warn_if_recorded(params.value, op, params.name)
     pooled = weighted_lookup.look_up(op, table, ids, combiner).pooled
-    return _core.in_kind_of(pooled.astype(table.dtype, copy=False), params.value)
+    return _arrays.in_kind_of(ids.xp.astype(pooled, ids.xp.dtype(table)), params.value)
 
 
 def _lookup_grad(op: str, grad: Any, params: Given, ids: Ids, combiner: str) -> LookupGrad:
     table = table_of(op, params)
     upstream = floats(op, "grad", grad)
+    _arrays.check_one_device(op, params.name, table, grad=upstream)
     expected = (ids.num_examples, *table.shape[1:])
     if upstream.shape != expected:
-        raise InvalidArgumentError(f"{op}: grad has the wrong shape [grad: expected {expected}, got {upstream.shape}]")
+        raise InvalidArgumentError(
+            f"{op}: grad has the wrong shape [grad: expected {expected}, got {tuple(upstream.shape)}]"
+        )
     if ids.weights is None:
-        data = upstream if isinstance(grad, (list, tuple)) else grad
+        data = upstream if isinstance(grad, (list, tuple)) else _arrays.operand(grad, ids.xp)
         try:
             slices = pooling.pool_grad(op, combiner, data, ids.ids, ids.examples, len(table), None)
         except InvalidArgumentError:
@@ -98,35 +102,36 @@ def _lookup_grad(op: str, grad: Any, params: Given, ids: Ids, combiner: str) -> 
     return LookupGrad(*weighted_lookup.grad(op, upstream, table, params.value, ids, combiner))
 
 
-def _from_shards(op: str, shards: Shards, ids: Ids) -> tuple[Given, np.ndarray, Ids]:
+def _from_shards(op: str, shards: Shards, ids: Ids) -> tuple[Given, Any, Ids]:
     """A table of the rows that ids name, the places of these rows in the whole table, and the ids in the new table."""
     check(op, ids, shards.num_rows)
-    rows, places = np.unique(ids.ids, return_inverse=True)
-    return Given("params", shards.gather(rows)), rows, ids._replace(ids=places.reshape(-1))
+    rows, places = ids.xp.unique(ids.ids)
+    return Given("params", shards.gather(rows, ids.xp)), rows, ids._replace(ids=places)
 
 
 def _lookup_any(op: str, call: _Call) -> Any:
     params, shards, ids, combiner = call
-    if shards is None:
-        return _lookup(op, params, ids, combiner)
-    for shard in params.value:
-        warn_if_recorded(shard, op, params.name)
-    table, _, places = _from_shards(op, shards, ids)
-    return _core.in_kind_of(_lookup(op, table, places, combiner), params.value[0])
+    with ids.xp:
+        if shards is None:
+            return _lookup(op, params, ids, combiner)
+        for shard in params.value:
+            warn_if_recorded(shard, op, params.name)
+        table, _, places = _from_shards(op, shards, ids)
+        return _arrays.in_kind_of(_lookup(op, table, places, combiner), params.value[0])
 
 
 def _lookup_any_grad(op: str, grad: Any, call: _Call) -> LookupGrad:
     params, shards, ids, combiner = call
-    if shards is None:
-        return _lookup_grad(op, grad, params, ids, combiner)
-    warn_if_recorded(grad, op, "grad")
-    table, rows, places = _from_shards(op, shards, ids)
-    slices, weights = _lookup_grad(op, floats(op, "grad", grad), table, places, combiner)
-    like = params.value[0]
-    return LookupGrad(
-        shards.scatter(slices.values, rows[slices.indices]),
-        None if weights is None else _core.in_kind_of(weights, like),
-    )
+    with ids.xp:
+        if shards is None:
+            return _lookup_grad(op, grad, params, ids, combiner)
+        warn_if_recorded(grad, op, "grad")
+        table, rows, places = _from_shards(op, shards, ids)
+        slices, weights = _lookup_grad(op, floats(op, "grad", grad), table, places, combiner)
+        return LookupGrad(
+            shards.scatter(slices.values, rows[slices.indices], ids.xp),
+            None if weights is None else _arrays.in_kind_of(weights, params.value[0]),
+        )
 
 
 @named()
@@ -210,21 +215,21 @@ def embedding_lookup_sparse_grad(
 
 def _safe(op: str, ids: Ids, combiner: str, default_id: Any, num_rows: int) -> Ids:
     """Drops ids below 0 and, unless sums are wanted, ids whose weight is not positive: as TensorFlow does."""
-    check_examples(op, ids)
+    xp = ids.xp
     keep = ids.ids >= 0
     if ids.weights is not None and combiner != "sum":
-        keep &= ids.weights > 0
-    check_rows(op, ids, keep & (ids.ids >= num_rows), num_rows)
+        keep = keep & (ids.weights > 0)
+    check_kept(op, ids, keep, num_rows)
     numbers, examples = ids.ids[keep], ids.examples[keep]
     weights = None if ids.weights is None else ids.weights[keep]
     if default_id is not None:
         row = default_row(op, default_id, num_rows)
-        empty = np.setdiff1d(np.arange(ids.num_examples), examples)
-        order = np.argsort(np.concatenate([examples, empty]), kind="stable")
-        numbers = np.concatenate([numbers, np.full(len(empty), row, numbers.dtype)])[order]
-        examples = np.concatenate([examples, empty])[order]
+        empty = xp.astype(xp.flatnonzero(~xp.contains(examples, ids.num_examples)), xp.dtype(examples))
+        order = xp.argsort(xp.concatenate([examples, empty]))
+        numbers = xp.concatenate([numbers, xp.filled(len(empty), row, numbers)])[order]
+        examples = xp.concatenate([examples, empty])[order]
         if weights is not None:
-            weights = np.concatenate([weights, np.ones(len(empty), weights.dtype)])[order]
+            weights = xp.concatenate([weights, xp.filled(len(empty), 1, weights)])[order]
     return ids._replace(ids=numbers, examples=examples, weights=weights)
 
 

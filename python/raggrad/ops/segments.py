@@ -11,12 +11,13 @@ Rows are read where they lie: only the ids are sorted, which takes 16 bytes for 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _core
+from .. import _arrays, _core
 from .._named import named
+from .._namespaces import Namespace
 from ..errors import InvalidArgumentError
 from .checks import integers, rows_of, up_to
 
@@ -24,8 +25,8 @@ _MAX_SEGMENTS = 2**31 - 1  # what the kernel counts in
 _MAX_ROWS = 2**32 - 1  # position and segment of a row are sorted as one number of 63 bits
 
 
-def _ids_of(name: str, segment_ids: Any) -> np.ndarray:
-    ids = integers(name, "segment_ids", segment_ids, 1)
+def _ids_of(name: str, segment_ids: Any, xp: Namespace) -> Any:
+    ids = integers(name, "segment_ids", segment_ids, 1, xp)
     if len(ids) > _MAX_ROWS:
         raise InvalidArgumentError(
             f"{name}: too many segment ids [segment_ids: expected at most {_MAX_ROWS}, got {len(ids)}]"
@@ -33,20 +34,35 @@ def _ids_of(name: str, segment_ids: Any) -> np.ndarray:
     return ids
 
 
-def _check_range(name: str, ids: np.ndarray, count: int, why_none: str) -> None:
-    if len(ids) and (ids.min() < 0 or ids.max() >= count):
-        place = int(((ids < 0) | (ids >= count)).argmax())
+class _Range(NamedTuple):
+    """The range of some ids, and whether they ascend: one copy to host memory."""
+
+    least: int
+    most: int
+    ascending: bool
+
+
+def _range_of(ids: Any, xp: Namespace) -> _Range:
+    if not len(ids):
+        return _Range(0, -1, True)
+    least, most, ascending = xp.facts(ids.min(), ids.max(), xp.never_falls(ids))
+    return _Range(least, most, bool(ascending))
+
+
+def _check_range(name: str, ids: Any, found: _Range, count: int, why_none: str, xp: Namespace) -> None:
+    if found.least < 0 or found.most >= count:
+        place = xp.first((ids < 0) | xp.reaches(ids, count))
         raise InvalidArgumentError(
             f"{name}: a segment id is out of range [segment_ids[{place}]: expected {up_to(count, why_none)}, "
-            f"got {ids[place]}]"
+            f"got {int(ids[place])}]"
         )
 
 
-def _segments(name: str, ids: np.ndarray, num_segments: Any) -> int:
+def _segments(name: str, ids: Any, found: _Range, num_segments: Any, xp: Namespace) -> int:
     """How many segments there are, after a check that every id names one of them."""
     if num_segments is None:
-        _check_range(name, ids, _MAX_SEGMENTS, "")
-        return int(ids.max()) + 1 if len(ids) else 0
+        _check_range(name, ids, found, _MAX_SEGMENTS, "", xp)
+        return found.most + 1
     try:
         count = operator.index(num_segments)
     except TypeError:
@@ -58,15 +74,13 @@ def _segments(name: str, ids: np.ndarray, num_segments: Any) -> int:
         raise InvalidArgumentError(
             f"{name}: num_segments is out of range [num_segments: expected 0 to {_MAX_SEGMENTS}, got {count}]"
         )
-    _check_range(name, ids, count, "num_segments is 0")
+    _check_range(name, ids, found, count, "num_segments is 0", xp)
     return count
 
 
 def _by_segment(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The positions of the ids, ordered by id, and the ids in this order. Equal ids keep the order they have."""
     positions = np.arange(len(ids))
-    if (ids[1:] >= ids[:-1]).all():
-        return positions, ids
     # The position in the low bits makes all numbers different, so that any sort keeps the order of equal ids. NumPy's
     # sort of such numbers takes 40 ms for a million ids, its stable argsort 250 ms.
     bits = len(ids).bit_length()
@@ -79,25 +93,43 @@ def _by_segment(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return positions, numbers
 
 
+def _ordered(ids: Any, found: _Range, xp: Namespace) -> tuple[Any, Any]:
+    if found.ascending:
+        return xp.arange(len(ids)), ids
+    if xp is _arrays.NUMPY:
+        return _by_segment(ids)
+    positions = xp.argsort(ids)
+    return positions, ids[positions]
+
+
 def _segment(name: str, combiner: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
     rows = rows_of(name, "data", data, None if combiner == "sum" else "float32")
-    ids = _ids_of(name, segment_ids)
-    if len(ids) != rows:
-        raise InvalidArgumentError(
-            f"{name}: every row needs a segment id [segment_ids: expected {rows} for {rows} rows of data, "
-            f"got {len(ids)}]"
-        )
-    count = _segments(name, ids, num_segments)
-    positions, ascending = _by_segment(ids)
-    return _core.segment(name, "data", combiner, data, positions, ascending, count)
+    _arrays.check_one_device(name, "data", data, segment_ids=segment_ids)
+    with _arrays.of(data) as xp:
+        ids = _ids_of(name, segment_ids, xp)
+        if len(ids) != rows:
+            raise InvalidArgumentError(
+                f"{name}: every row needs a segment id [segment_ids: expected {rows} for {rows} rows of data, "
+                f"got {len(ids)}]"
+            )
+        found = _range_of(ids, xp)
+        count = _segments(name, ids, found, num_segments, xp)
+        positions, ascending = _ordered(ids, found, xp)
+        operand = _arrays.operand(data, xp)
+        pooled = _core.segment(name, "data", combiner, operand, positions, ascending, count)
+    return pooled if operand is data else _arrays.in_kind_of(pooled, data)
 
 
 def _segment_grad(name: str, combiner: str, grad: Any, segment_ids: Any) -> Any:
-    ids = _ids_of(name, segment_ids)
-    _check_range(name, ids, rows_of(name, "grad", grad, "float32"), "grad has no rows")
-    # The gradient of a sparse segment operator in which every row of the table is used once, in order.
-    values, _ = _core.segment_grad(name, combiner, grad, np.arange(len(ids)), ids, len(ids), None)
-    return values
+    _arrays.check_one_device(name, "grad", grad, segment_ids=segment_ids)
+    with _arrays.of(grad) as xp:
+        ids = _ids_of(name, segment_ids, xp)
+        rows = rows_of(name, "grad", grad, "float32")
+        _check_range(name, ids, _range_of(ids, xp), rows, "grad has no rows", xp)
+        # The gradient of a sparse segment operator in which every row of the table is used once, in order.
+        positions, operand = xp.arange(len(ids)), _arrays.operand(grad, xp)
+        values, _ = _core.segment_grad(name, combiner, operand, positions, ids, len(ids), None)
+    return values if operand is grad else _arrays.in_kind_of(values, grad)
 
 
 @named()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .. import _core
+from .. import _arrays
+from .._namespaces import Namespace
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
 from .lookup_inputs import Given, table_of
@@ -25,10 +28,11 @@ class Shards:
         self.num_rows = sum(sizes)
         first = self.arrays[0]
         for i, array in enumerate(self.arrays):
+            _arrays.check_one_device(op, f"{params.name}[0]", first, **{f"{params.name}[{i}]": array})
             if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
                 raise InvalidArgumentError(
-                    f"{op}: shards differ [{params.name}[{i}]: expected {first.dtype} rows of shape {first.shape[1:]}, "
-                    f"as {params.name}[0] has, got {array.dtype} rows of shape {array.shape[1:]}]"
+                    f"{op}: shards differ [{params.name}[{i}]: expected {_rows(first)}, as {params.name}[0] has, "
+                    f"got {_rows(array)}]"
                 )
         per_shard, more = divmod(self.num_rows, len(sizes))
         expected = [per_shard + (i < more) for i in range(len(sizes))]
@@ -38,30 +42,51 @@ class Shards:
             )
         self.starts = np.cumsum([0, *sizes])
 
-    def _places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _places(self, rows: Any, xp: Namespace) -> tuple[Any, Any]:
         """The shard of each row, and its place there."""
         if self.strategy == "mod":
             return rows % len(self.arrays), rows // len(self.arrays)
-        shards = np.searchsorted(self.starts, rows, side="right") - 1
-        return shards, rows - self.starts[shards]
+        dtype = xp.dtype(rows)
+        starts = xp.asarray(np.minimum(self.starts, np.iinfo(dtype).max).astype(dtype))
+        shards = xp.searchsorted(starts, rows, "right") - 1
+        return shards, rows - starts[shards]
 
-    def gather(self, rows: np.ndarray) -> np.ndarray:
+    def gather(self, rows: Any, xp: Namespace) -> Any:
+        shards, places = self._places(rows, xp)
+        if xp is not _arrays.NUMPY:
+            return self._gather_on_device(shards, places, xp)
         first = self.arrays[0]
         table = np.empty((len(rows), *first.shape[1:]), first.dtype)
-        shards, places = self._places(rows)
         for i, array in enumerate(self.arrays):
             table[shards == i] = array[places[shards == i]]
         return table
 
-    def scatter(self, values: np.ndarray, rows: np.ndarray) -> list[IndexedSlices]:
+    def _gather_on_device(self, shards: Any, places: Any, xp: Namespace) -> Any:
+        """Reads a row of every shard for every place: nothing waits for the number of rows in a shard."""
+        table = self.arrays[0][:0]
+        for i, array in enumerate(self.arrays):
+            if not len(array):
+                break  # the first shards are the largest
+            here = shards == i
+            found = array[xp.where(here, places, 0)]
+            table = found if i == 0 else xp.where(here.reshape(-1, *[1] * (found.ndim - 1)), found, table)
+        return table
+
+    def scatter(self, values: Any, rows: Any, xp: Namespace) -> list[IndexedSlices]:
         """The slices of each shard; `rows` ascend."""
-        shards, places = self._places(rows)
+        shards, places = self._places(rows, xp)
         return [
             IndexedSlices(
-                _core.in_kind_of(values[shards == i], kind), _core.in_kind_of(places[shards == i], kind), array.shape
+                _arrays.in_kind_of(values[shards == i], kind),
+                _arrays.in_kind_of(places[shards == i], kind),
+                tuple(array.shape),
             )
             for i, (array, kind) in enumerate(zip(self.arrays, self.kinds, strict=True))
         ]
+
+
+def _rows(array: Any) -> str:
+    return f"{_arrays.of(array).dtype(array)} rows of shape {tuple(array.shape[1:])}"
 
 
 def shards_of(op: str, params: Given, strategy: str) -> Shards | None:

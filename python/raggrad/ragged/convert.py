@@ -10,7 +10,7 @@ import numpy as np
 from .._core import Tensor, tensor_of
 from .._literals import array
 from ..errors import InvalidArgumentError
-from .arrays import needed, numpy_of, numpy_parts, of_one_type, strings, uniform_splits
+from .arrays import needed, numpy_of, numpy_parts, of_one_type, parts_where_they_lie, strings, uniform_splits
 
 Parts = tuple[list[Any], Any]
 
@@ -180,10 +180,10 @@ def to_torch(nested_splits: list[Any], values: Any) -> Any:
         raise InvalidArgumentError(
             f"Ragged.to_torch: expected one level of splits, which is what torch has, got {len(nested_splits)}"
         )
-    numpy_parts(nested_splits, values, "Ragged.to_torch")
+    parts_where_they_lie(nested_splits, values, "Ragged.to_torch")
     parts = (*nested_splits, values)
     splits, data = (x if isinstance(x, torch.Tensor) else torch.from_dlpack(Tensor(x)) for x in parts)
-    return torch.nested.nested_tensor_from_jagged(data, splits)
+    return torch.nested.nested_tensor_from_jagged(data, splits.to(data.device))  # torch wants both on one device
 
 
 def from_tf(ragged: Any) -> Parts:

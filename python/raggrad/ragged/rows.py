@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import _arrays
 from .._core import Tensor, in_kind_of
 from ..errors import InvalidArgumentError
-from .arrays import numpy_of, numpy_parts
+from .arrays import host_splits, numpy_of
 
 Parts = tuple[list[np.ndarray], Any]
 
@@ -43,7 +44,7 @@ def rows(nested_splits: list[Any], values: Any, chosen: slice | np.ndarray) -> P
         if step == 1:
             return _between(nested_splits, values, begin, max(begin, end))
         chosen = np.arange(begin, end, step)
-    splits, _ = numpy_parts(nested_splits, values, "Ragged")
+    splits = host_splits(nested_splits, values, "Ragged")
     taken = []
     for level in splits:
         starts, lengths = level[:-1][chosen], np.diff(level)[chosen]
@@ -55,17 +56,26 @@ def rows(nested_splits: list[Any], values: Any, chosen: slice | np.ndarray) -> P
 
 
 def elements(nested_splits: list[Any], values: Any, mask: Any) -> Parts:
-    """Splits and values of the elements for which a mask with the same splits is true."""
-    kept_splits, kept = numpy_parts(mask.nested_splits, mask.values, "Ragged: the mask")
-    splits, _ = numpy_parts(nested_splits, values, "Ragged")
-    if kept.dtype != bool or kept.ndim != 1:
-        raise InvalidArgumentError(f"Ragged: a mask must have booleans, got {kept.dtype} of shape {kept.shape}")
-    if len(splits) != len(kept_splits) or not all(map(np.array_equal, splits, kept_splits)):
-        raise InvalidArgumentError("Ragged: a mask needs the same splits as the array, got others")
-    if not splits:
-        return [], _cut(values, kept)
-    counts = np.concatenate([[0], np.cumsum(kept)]).astype(splits[-1].dtype)
-    return [*splits[:-1], counts[splits[-1]]], _cut(values, kept)
+    """Splits and values of the elements for which a mask with the same splits is true.
+
+    In device memory the mask is counted there, and the counts at the ends of rows are copied to host memory.
+    """
+    _arrays.check_one_device("Ragged", "values", values, **{"the mask": mask.values})
+    with _arrays.of(mask.values) as xp:
+        kept_splits = host_splits(mask.nested_splits, mask.values, "Ragged: the mask")
+        kept = _arrays.values("Ragged: the mask", "values", mask.values, xp)
+        splits = host_splits(nested_splits, values, "Ragged")
+        if xp.dtype(kept) != "bool" or kept.ndim != 1:
+            raise InvalidArgumentError(
+                f"Ragged: a mask must have booleans, got {xp.dtype(kept)} of shape {tuple(kept.shape)}"
+            )
+        if len(splits) != len(kept_splits) or not all(map(np.array_equal, splits, kept_splits)):
+            raise InvalidArgumentError("Ragged: a mask needs the same splits as the array, got others")
+        if not splits:
+            return [], _cut(values, kept)
+        before = xp.concatenate([xp.arange(1), xp.cumsum(kept)])
+        counts = xp.host(before[xp.asarray(splits[-1])]).astype(splits[-1].dtype)
+        return [*splits[:-1], counts], _cut(values, kept)
 
 
 def numbers_of(index: Any, size: int) -> np.ndarray | None:
@@ -111,8 +121,12 @@ def _num_rows(values: Any) -> int:
     return shape[0] if shape else 0
 
 
-def _cut(values: Any, where: int | slice | np.ndarray) -> Any:
-    if not isinstance(where, np.ndarray) or isinstance(values, (np.ndarray, Tensor)):
+def _cut(values: Any, where: Any) -> Any:
+    if isinstance(where, (int, slice)) or isinstance(values, (np.ndarray, Tensor)):
         return values[where]
+    if _arrays.is_on_device(values):
+        with _arrays.of(values) as xp:
+            chosen = xp.asarray(where) if isinstance(where, np.ndarray) else where
+            return _arrays.in_kind_of(_arrays.values("Ragged", "values", values, xp)[chosen], values)
     picked = numpy_of(values, "Ragged", "values")[where]  # some frameworks cannot be indexed by an array
     return picked if isinstance(values, (list, tuple)) or picked.dtype == object else in_kind_of(picked, values)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import _arrays
 from .._core import tensor_of
 from ..errors import InvalidArgumentError
 from . import arrow, convert, text
-from .arrays import needed, numpy_parts
+from .arrays import needed, parts_where_they_lie
 from .rows import elements, numbers_of, place_of, row, rows
 
 
@@ -18,7 +19,8 @@ class Ragged:
     """A ragged tensor: row splits, outermost first, over dense values.
 
     Splits and values are arrays of any kind that operators take. They are kept as they are and not checked. Without
-    splits it is a dense tensor.
+    splits it is a dense tensor. Values may be in device memory; their splits are in host memory then, and rows, slices,
+    masks and lists of row numbers give values in device memory.
 
     >>> r = Ragged([[0, 2, 2, 3]], np.float32([1, 2, 3]))
     >>> r
@@ -110,9 +112,11 @@ class Ragged:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ragged):
             return NotImplemented
-        mine, theirs = (numpy_parts(r.nested_splits, r.values, "Ragged.__eq__") for r in (self, other))
+        op = "Ragged.__eq__"
+        _arrays.check_one_device(op, "values", self.values, **{"the other values": other.values})
+        mine, theirs = (parts_where_they_lie(r.nested_splits, r.values, op) for r in (self, other))
         pairs = zip([*mine[0], mine[1]], [*theirs[0], theirs[1]], strict=False)
-        return len(mine[0]) == len(theirs[0]) and all(np.array_equal(a, b) for a, b in pairs)
+        return len(mine[0]) == len(theirs[0]) and all(_arrays.equal(op, a, b) for a, b in pairs)
 
     __hash__ = None  # type: ignore[assignment]  # it can change, like a list
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _arrays
 from ..errors import OpError
 from .arrays import numpy_of, numpy_parts
 
@@ -19,7 +20,8 @@ def ragged(value: Any) -> str:
     """`Ragged([[1., 2.], ...], dtype='float32', shape=[3, (None)])`."""
     prefix = "Ragged("
     try:
-        rows = _rows(value, len(prefix))
+        device = _arrays.device_of(value.values)
+        rows = _rows(value, len(prefix)) if device == _arrays.HOST else f"<on {device}>"
     except (OpError, TypeError, ValueError):  # invalid splits, or no arrays: __init__ does not check them
         splits = ", ".join(_short(s) for s in value.nested_splits)
         return f"Ragged(nested_splits=[{splits}], values={_short(value.values)})"
