@@ -34,6 +34,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("paths", nargs="+", metavar="DIR", help="a directory, searched for .jsonl files, or a file")
     run.add_argument("--skip-unknown", action="store_true", help="skip cases of operators that raggrad lacks")
+    run.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the operands lie (cpu)")
+    run.add_argument(
+        "--framework", choices=conformance.FRAMEWORKS, default="torch", help="whose arrays hold them on a GPU (torch)"
+    )
     bench.add_arguments(commands.add_parser("bench", help="measure raggrad, and other libraries beside it"))
     return parser
 
@@ -41,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "conformance":
-        return conformance.run_files(options.paths, options.skip_unknown)
+        framework = options.framework if options.device == "cuda" else None
+        return conformance.run_files(options.paths, options.skip_unknown, framework)
     if options.command == "bench":
         return bench.run(options)
     lines, healthy = doctor.report()

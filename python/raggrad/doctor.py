@@ -1,4 +1,4 @@
-"""The command `doctor`: this installation's version, instruction set, threads, and the frameworks it found."""
+"""The command `doctor`: version, instruction set, threads, the frameworks it found and their GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import platform
 from importlib import metadata
 
-from . import __version__, _core
+from . import __version__, _core, doctor_gpu
 from .errors import InvalidArgumentError
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy")
@@ -31,7 +31,7 @@ def report() -> tuple[list[str], bool]:
         ("numpy", metadata.version("numpy")),
         ("ml_dtypes", metadata.version("ml_dtypes")),
         *((name, _version(name)) for name in _FRAMEWORKS),
-        ("GPU", "from C++ only; the Python package takes arrays in host memory"),
+        *doctor_gpu.rows(),
     ]
     return [f"{name + ':':17}{value}" for name, value in rows], healthy
 

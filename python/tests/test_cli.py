@@ -60,7 +60,9 @@ def test_doctor() -> None:
     assert rows["raggrad"].strip() == raggrad.__version__
     assert rows["threads"].strip() == "3"
     assert rows["instruction set"].strip() in rows["available"]
-    assert rows["GPU"].strip() == "from C++ only; the Python package takes arrays in host memory"
+    gpus = {name: verdict.strip() for name, verdict in rows.items() if "GPU" in name}
+    assert gpus
+    assert all(verdict.startswith(("works", "none found", "not tried")) for verdict in gpus.values()), gpus
     for name in ("memory limit", "python", "numpy", "ml_dtypes", "torch", "jax", "tensorflow"):
         assert rows[name].strip()
 

@@ -11,7 +11,9 @@ from typing import Any
 from .. import raw_ops
 from .._core import get_memory_limit, set_memory_limit
 from ..errors import OpError
+from ..settings import accumulation
 from . import scenarios
+from .devices import DeviceArrays, NoDevice
 from .files import BrokenFile, find_files, read_cases
 from .tensors import compare_outputs, decode, encode
 
@@ -33,18 +35,23 @@ def has_operator(op: str) -> bool:
     return op in raw_ops.__all__ and not op.endswith("Output")
 
 
-def run_case(case: dict[str, Any]) -> dict[str, Any]:
+def run_case(case: dict[str, Any], device: DeviceArrays | None = None) -> dict[str, Any]:
     """Calls the operator. Returns {"outputs": {name: VALUE}} or {"error": {"code": "Internal", "message": ...}}."""
     inputs = {name: decode(value) for name, value in case["inputs"].items()}
+    if device is not None:
+        inputs = device.put(inputs)
     limit = get_memory_limit()
     if case.get("error", {}).get("code") == "ResourceExhausted":
         set_memory_limit(_SMALL_MEMORY)
     try:
-        result = getattr(raw_ops, case["op"])(**inputs, **case["attrs"])
+        with accumulation("sequential"):
+            result = getattr(raw_ops, case["op"])(**inputs, **case["attrs"])
     except OpError as error:
         return {"error": {"code": error.code.title().replace("_", ""), "message": error.message}}
     finally:
         set_memory_limit(limit)
+    if device is not None:
+        result = device.fetch(result)
     if hasattr(result, "_fields"):
         return {"outputs": {name: encode(value) for name, value in result._asdict().items()}}
     return {"outputs": {_OUTPUT_NAMES.get(case["op"], "output"): encode(result)}}
@@ -97,17 +104,28 @@ class _Progress:
             print(f"\r{' ' * 76}\r", end="", file=sys.stderr, flush=True)
 
 
-def run_files(paths: list[str], skip_unknown: bool) -> int:
-    """Runs the command and returns its exit status."""
+class _Counts:
+    """What became of the cases."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failures: list[str] = []
+        self.unknown = Counter[str]()
+        self.skipped = Counter[str]()  # by the reason
+
+
+def run_files(paths: list[str], skip_unknown: bool, framework: str | None = None) -> int:
+    """Runs the command and returns its exit status. A framework puts the operands on its GPU."""
     try:
         files = find_files(paths)
-        passed, failures, unknown = _run_all(files)
-    except BrokenFile as broken:
-        print(f"raggrad conformance: {broken}", file=sys.stderr)
+        device = None if framework is None else DeviceArrays(framework)
+        counts = _run_all(files, device)
+    except (BrokenFile, NoDevice) as problem:
+        print(f"raggrad conformance: {problem}", file=sys.stderr)
         return 2
-    for line in failures:
+    for line in counts.failures:
         print(line)
-    failed = len(failures)
+    failed, unknown = len(counts.failures), counts.unknown
     if skip_unknown:
         if unknown:
             print(f"{sum(unknown.values())} cases of {len(unknown)} unknown operators not run")
@@ -115,32 +133,46 @@ def run_files(paths: list[str], skip_unknown: bool) -> int:
         failed += sum(unknown.values())
         for op, count in sorted(unknown.items()):
             print(f"{op}: unknown operator, {count} cases failed")
-    print(f"{passed} passed, {failed} failed")
+    for reason, count in counts.skipped.most_common():
+        print(f"{count} skipped: {reason}")
+    print(f"{counts.passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
-def _run_all(files: list[Path]) -> tuple[int, list[str], Counter[str]]:
-    passed, failures, unknown = 0, [], Counter[str]()
+def _run_all(files: list[Path], device: DeviceArrays | None) -> _Counts:
+    counts = _Counts()
     sizes = [os.path.getsize(file) for file in files]
     progress = _Progress(sum(sizes))
     try:
         for i, file in enumerate(files):
             progress.show(sum(sizes[:i]), file.name)
             for number, case in read_cases(file):
-                scenario = scenarios.is_scenario(case)
-                if scenario and not scenarios.is_playable(case):
-                    continue
-                if not scenario and not has_operator(case["op"]):
-                    unknown[case["op"]] += 1
-                    continue
-                try:
-                    difference = scenarios.play(case) if scenario else compare(case, run_case(case))
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
-                    raise BrokenFile(f"{file}:{number}: {type(error).__name__}: {error}") from None
-                if difference is None:
-                    passed += 1
-                else:
-                    failures.append(f"{file}:{number}: {case['name']}: {difference}")
+                _run_one(f"{file}:{number}", case, device, counts)
     finally:
         progress.clear()
-    return passed, failures, unknown
+    return counts
+
+
+def _run_one(place: str, case: dict[str, Any], device: DeviceArrays | None, counts: _Counts) -> None:
+    scenario = scenarios.is_scenario(case)
+    if scenario and not scenarios.is_playable(case):
+        return
+    if not scenario and not has_operator(case["op"]):
+        counts.unknown[case["op"]] += 1
+        return
+    try:
+        reason = None
+        if device is not None:
+            reason = "scenarios of batching run in host memory" if scenario else device.why_not(case)
+        if reason is not None:
+            counts.skipped[reason] += 1
+            return
+        difference = scenarios.play(case) if scenario else compare(case, run_case(case, device))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BrokenFile(f"{place}: {type(error).__name__}: {error}") from None
+    except RuntimeError as error:  # of a framework
+        difference = f"{type(error).__name__}: {error}"
+    if difference is None:
+        counts.passed += 1
+    else:
+        counts.failures.append(f"{place}: {case['name']}: {difference}")

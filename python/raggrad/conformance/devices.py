@@ -1,0 +1,128 @@
+"""Golden cases with their operands on a GPU, as arrays of torch, CuPy or JAX."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from .._arrays import is_on_device
+from .._core import Tensor
+from ..ragged import Ragged, VariantArray, variant_parts
+
+FRAMEWORKS = ("torch", "cupy", "jax")
+
+# Operands that operators always take from host memory: they decide about shapes.
+_IN_HOST_MEMORY = (
+    "dense_output_dim0",
+    "dense_shape",
+    "dense_values_shape",
+    "input_start",
+    "nrows",
+    "num_segments",
+    "output_dim0",
+    "shape",
+    "size",
+    "start",
+)
+
+
+class NoDevice(Exception):
+    """The framework is missing or has no GPU; the text says which."""
+
+
+class DeviceArrays:
+    """Puts the operands of cases on the first GPU, and results back into host memory."""
+
+    def __init__(self, framework: str) -> None:
+        self.framework = framework
+        try:
+            self._module: Any = importlib.import_module(framework)
+        except ImportError as error:
+            raise NoDevice(f"--framework {framework} needs the package {framework}: {error}") from None
+        self._place: Any = None
+        try:
+            if framework == "torch":
+                self._module.zeros(1, device="cuda")
+            elif framework == "cupy":
+                self._module.zeros(1)
+            else:
+                self._module.config.update("jax_enable_x64", True)
+                self._place = self._module.devices("cuda")[0]
+        except Exception as error:  # frameworks have their own classes of errors
+            raise NoDevice(f"{framework} has no GPU: {str(error).splitlines()[0]}") from None
+
+    def why_not(self, case: dict[str, Any]) -> str | None:
+        """Why a case cannot be run with its operands on the device; None if it can."""
+        if case.get("error", {}).get("code") == "ResourceExhausted":
+            return "memory of a GPU is not limited here"
+        dtypes = [dtype for name, value in case["inputs"].items() if not _stays(name) for dtype in _dtypes(value)]
+        if not dtypes:
+            return "no operand would be in device memory"
+        for dtype in [*dtypes, str(case["attrs"].get("Tvalues", "float32"))]:
+            if dtype == "string":
+                return "there are no strings in device memory"
+            if not self._holds(dtype):
+                return f"{self.framework} has no {dtype}"
+        return None
+
+    def put(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Copies of decoded operands on the device; of ragged elements only the values."""
+        return {name: value if _stays(name) else self._put(value) for name, value in inputs.items()}
+
+    def fetch(self, result: Any) -> Any:
+        """A result in host memory."""
+        if isinstance(result, tuple) and hasattr(result, "_fields"):
+            return type(result)(*map(self.fetch, result))
+        if isinstance(result, list):
+            return [self.fetch(item) for item in result]
+        if isinstance(result, VariantArray):
+            elements, shape = variant_parts(result, "")
+            return VariantArray([self.fetch(elements[i]) for i in range(len(elements))], shape)
+        if isinstance(result, Ragged):
+            return Ragged(self.fetch(result.nested_splits), self.fetch(result.values))
+        if result is None or not is_on_device(result):
+            return result if result is None or isinstance(result, Tensor) else Tensor(result).numpy()
+        if self.framework == "torch":
+            return Tensor(result.cpu()).numpy()
+        return result.get() if self.framework == "cupy" else np.asarray(result)
+
+    def _holds(self, dtype: str) -> bool:
+        name = {"half": "float16"}.get(dtype, dtype)
+        if name.startswith("q"):
+            return False
+        if self.framework == "cupy":
+            try:
+                self._module.zeros(1, name)
+            except Exception:  # a dtype that CuPy has no kernels for
+                return False
+            return True
+        module = self._module if self.framework == "torch" else self._module.numpy
+        return hasattr(module, name)
+
+    def _put(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._put(item) for item in value]
+        if isinstance(value, VariantArray):
+            elements, shape = variant_parts(value, "")
+            return VariantArray([e and Ragged(e.nested_splits, self._put(e.values)) for e in elements], shape)
+        array = np.array(value)  # writable, as torch wants it
+        if self.framework == "torch":
+            return self._module.from_dlpack(Tensor(array)).to("cuda")
+        if self.framework == "cupy":
+            return self._module.asarray(array)
+        return self._module.device_put(array, self._place)
+
+
+def _stays(name: str) -> bool:
+    return name in _IN_HOST_MEMORY
+
+
+def _dtypes(value: Any) -> list[str]:
+    """The dtypes of the tensors of a VALUE that would be in device memory."""
+    if isinstance(value, list):
+        return [dtype for item in value for dtype in _dtypes(item)]
+    if value["dtype"] == "variant":
+        return [element["values"]["dtype"] for element in value["elements"] if element is not None]
+    return [value["dtype"]]
