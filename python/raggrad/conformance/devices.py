@@ -10,6 +10,7 @@ import numpy as np
 from .._arrays import is_on_device
 from .._core import Tensor
 from ..ragged import Ragged, VariantArray, variant_parts
+from .tensors import numpy_dtype
 
 FRAMEWORKS = ("torch", "cupy", "jax")
 
@@ -37,6 +38,7 @@ class DeviceArrays:
 
     def __init__(self, framework: str) -> None:
         self.framework = framework
+        self._held: dict[str, bool] = {}
         try:
             self._module: Any = importlib.import_module(framework)
         except ImportError as error:
@@ -89,24 +91,23 @@ class DeviceArrays:
         return result.get() if self.framework == "cupy" else np.asarray(result)
 
     def _holds(self, dtype: str) -> bool:
-        name = {"half": "float16"}.get(dtype, dtype)
-        if name.startswith("q"):
-            return False
-        if self.framework == "cupy":
+        """Whether an array of the dtype can be made and shared. Quantized types exist only here and in TensorFlow."""
+        if dtype not in self._held:
             try:
-                self._module.zeros(1, name)
-            except Exception:  # a dtype that CuPy has no kernels for
-                return False
-            return True
-        module = self._module if self.framework == "torch" else self._module.numpy
-        return hasattr(module, name)
+                array = self._put(np.zeros(1, numpy_dtype(dtype)))
+                self._held[dtype] = not dtype.startswith("q") and bool(Tensor(array).dtype)
+            except Exception:  # frameworks have their own classes of errors
+                self._held[dtype] = False
+        return self._held[dtype]
 
     def _put(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._put(item) for item in value]
         if isinstance(value, VariantArray):
             elements, shape = variant_parts(value, "")
-            return VariantArray([e and Ragged(e.nested_splits, self._put(e.values)) for e in elements], shape)
+            return VariantArray([self._put(elements[i]) for i in range(len(elements))], shape)
+        if value is None or isinstance(value, Ragged):
+            return None if value is None else Ragged(value.nested_splits, self._put(value.values))
         array = np.array(value)  # writable, as torch wants it
         if self.framework == "torch":
             return self._module.from_dlpack(Tensor(array)).to("cuda")

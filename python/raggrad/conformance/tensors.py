@@ -22,7 +22,8 @@ from ..ragged import Ragged, VariantArray, variant_parts
 _SHORT_NAMES = {"float16": "half"}
 
 
-def _numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype:
+    """NumPy's dtype for a name in a golden file. Quantized types are stored as their integers."""
     if name[0] == "q":
         name = name[1:]
     return np.dtype("float16" if name == "half" else getattr(ml_dtypes, name, name))
@@ -33,7 +34,7 @@ def _numpy(tensor: dict[str, Any]) -> np.ndarray:
         strings = np.empty(len(tensor["data"]), object)
         strings[:] = [base64.b64decode(text) for text in tensor["data"]]
         return strings.reshape(tensor["shape"])
-    return np.frombuffer(base64.b64decode(tensor["data"]), _numpy_dtype(tensor["dtype"])).reshape(tensor["shape"])
+    return np.frombuffer(base64.b64decode(tensor["data"]), numpy_dtype(tensor["dtype"])).reshape(tensor["shape"])
 
 
 def decode(value: Any) -> Any:
