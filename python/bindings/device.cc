@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "dtypes.h"
 #include "raggrad/cuda/foreign_memory.h"
@@ -18,8 +19,10 @@ constexpr size_t kMostDevices = 64;
 // A framework's allocator. Hands out whole arrays of the framework, and remembers which one each address belongs to.
 class FrameworkMemory : public Allocator {
  public:
-  // The array at this address as a Python object, which owns it from now on; null if it is not from here.
-  virtual nb::object TakeObject(void* data) = 0;
+  bool TakesFewerRows() const noexcept final { return true; }
+  // The array at this address as a Python object, which owns it from now on; null if it is not from here. It may have
+  // been made with more rows than the output has.
+  virtual nb::object TakeObject(const TensorView& output) = 0;
   virtual nb::object Empty(const TensorView& view) = 0;
 };
 
@@ -42,9 +45,11 @@ class ExchangedMemory final : public FrameworkMemory {
     dlpack::OwnedArray* const array = Take(data);
     array->deleter(array);
   }
-  nb::object TakeObject(void* data) override {
-    dlpack::OwnedArray* const array = Take(data);
-    return array == nullptr ? nb::object() : ToObject(array);
+  nb::object TakeObject(const TensorView& output) override {
+    dlpack::OwnedArray* const array = Take(const_cast<void*>(output.data));
+    if (array == nullptr) return {};
+    const bool whole = array->array.rank == 0 || array->array.shape[0] == output.dim(0);
+    return ToObject(whole ? array : FirstRows(array, output.shape));
   }
   nb::object Empty(const TensorView& view) override {
     const std::optional<nb::dlpack::dtype> dtype = DlpackStorageOf(view.dtype);
@@ -74,6 +79,26 @@ class ExchangedMemory final : public FrameworkMemory {
       array->deleter(array);
       return nullptr;
     }
+  }
+  // The first rows of an array, which they keep alive.
+  static dlpack::OwnedArray* FirstRows(dlpack::OwnedArray* whole, const Shape& shape) {
+    struct Rows {
+      dlpack::OwnedArray array;
+      dlpack::OwnedArray* whole;
+      std::vector<int64_t> shape, strides;
+    };
+    const std::span<const int64_t> dims = shape.dims();
+    auto* const rows = new Rows{*whole, whole, {dims.begin(), dims.end()}, std::vector<int64_t>(dims.size(), 1)};
+    for (size_t i = dims.size() - 1; i > 0; --i) rows->strides[i - 1] = rows->strides[i] * dims[i];
+    rows->array.context = rows;
+    rows->array.deleter = [](dlpack::OwnedArray* array) {
+      auto* const self = static_cast<Rows*>(array->context);
+      self->whole->deleter(self->whole);
+      delete self;
+    };
+    rows->array.array.shape = rows->shape.data();
+    rows->array.array.strides = rows->strides.data();
+    return &rows->array;
   }
   dlpack::OwnedArray* Take(void* data) noexcept {
     const std::lock_guard lock(mutex_);
@@ -109,9 +134,12 @@ class PythonMemory final : public FrameworkMemory {
     const nb::gil_scoped_acquire gil;
     arrays_.erase(data);
   }
-  nb::object TakeObject(void* data) override {
-    const auto found = arrays_.find(data);
-    return found == arrays_.end() ? nb::object() : std::move(arrays_.extract(found).mapped());
+  nb::object TakeObject(const TensorView& output) override {
+    const auto found = arrays_.find(const_cast<void*>(output.data));
+    if (found == arrays_.end()) return {};
+    nb::object array = std::move(arrays_.extract(found).mapped());
+    if (output.rank() == 0 || nb::len(array) == static_cast<size_t>(output.dim(0))) return array;
+    return nb::borrow(array[nb::slice(static_cast<Py_ssize_t>(output.dim(0)))]);
   }
   nb::object Empty(const TensorView& view) override { return Make(view.dtype, view.shape.dims())[0]; }
 
@@ -199,7 +227,7 @@ nb::object TakeOutput(Tensor& output, Kind& kind) {
   for (const Kind owner : {Kind::kTorch, Kind::kCupy}) {
     FrameworkMemory* const memory = number < kMostDevices ? (*MemoriesOf(owner))[number] : nullptr;
     if (memory == nullptr) continue;
-    nb::object object = memory->TakeObject(output.data());
+    nb::object object = memory->TakeObject(output.view());
     if (!object.is_valid()) continue;
     [[maybe_unused]] void* const taken = output.release();
     kind = owner;

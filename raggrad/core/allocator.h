@@ -34,6 +34,10 @@ class Allocator {
   // Override to place outputs in a framework's own tensors. The Tensor that results gives the memory back to
   // Deallocate, unless it is released.
   virtual void* AllocateOutput(const OutputSpec& spec) noexcept { return Allocate(spec.bytes); }
+
+  // Whether an output may turn out to have fewer rows than its spec said. On a GPU a call then asks for a small output
+  // at once, for all rows that it could have, instead of waiting until they are counted.
+  virtual bool TakesFewerRows() const noexcept { return false; }
 };
 
 // The C library's heap. Refuses a request that, together with all memory granted before, would exceed what the machine

@@ -75,8 +75,8 @@ Result<Call> Call::Begin(const Context& ctx) noexcept {
                      ", that of the operands, got one of device ", stream->device, "]");
   }
   Call call{ctx, static_cast<cudaStream_t>(ctx.stream), *stream, KernelsAwaitTheOneBefore(),
-            ctx.device_allocator == nullptr};
-  if (call.own_pool) {
+            ctx.device_allocator == nullptr || ctx.device_allocator->TakesFewerRows()};
+  if (ctx.device_allocator == nullptr) {
     const Result<Allocator*> pool = PoolOf(*stream);
     if (!pool.ok()) return pool.status();
     call.ctx.device_allocator = *pool;

@@ -33,8 +33,8 @@ struct Call {
   Context ctx;  // its device_allocator is not null
   cudaStream_t stream;
   StreamId stream_id;
-  bool starts_early;  // a kernel may start before the kernel before it has ended
-  bool own_pool;      // device memory comes from the library's pool: an output may keep more memory than it needs
+  bool starts_early;      // a kernel may start before the kernel before it has ended
+  bool takes_fewer_rows;  // an output may keep memory for more rows than it has
 
   // INVALID_ARGUMENT if the stream belongs to another device than the current one, which is that of the operands.
   static Result<Call> Begin(const Context& ctx) noexcept;

@@ -141,7 +141,7 @@ int64_t MaxUnique(const GradProblem& p) noexcept { return std::min(p.ids.n(), p.
 // all of that memory, so it has to be little.
 bool HasRoomForAll(const Call& call, const GradProblem& p) noexcept {
   const int64_t max_values = cuda::kTuning.grad_max_bytes_before_count / static_cast<int64_t>(DTypeSize(p.grad.dtype));
-  return call.own_pool && p.plan == nullptr && MaxUnique(p) <= max_values / std::max<int64_t>(p.width, 1);
+  return call.takes_fewer_rows && p.plan == nullptr && MaxUnique(p) <= max_values / std::max<int64_t>(p.width, 1);
 }
 
 // The first num_unique rows of a tensor, in its memory.
