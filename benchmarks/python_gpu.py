@@ -98,7 +98,7 @@ def main() -> None:
         cells = [f"{cpp[name]:9.3f}" if name in cpp else f"{'-':>9}"]
         for to_device in put.values():
             inputs = {key: to_device(value) if value.ndim else value for key, value in host.items()}
-            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
                 cells.append(f"{time_on_stream(partial(raw_ops.SparseSegmentMeanGradV2, **inputs)):9.3f}")
         on_torch = {key: put["torch"](value) if value.ndim else value for key, value in host.items()}
         best = min((time_on_stream(call), way) for way, call in torch_ways(on_torch))

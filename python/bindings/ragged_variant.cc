@@ -215,12 +215,12 @@ nb::object Gradient(nb::handle elements, const nb::tuple& shape, nb::handle row_
                                    keep);
   const TensorView dense_shape =
       ViewOf(dense_values_shape, {.op = kGradient, .name = "dense_values_shape", .literal = DType::kInt32}, keep);
-  return MakeOutput(RunOperator(keep,
-                                [&](const Context& ctx) {
-                                  return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape,
-                                                                       values_dtype, ctx);
-                                }),
-                    variant.like());
+  Tensor gradient = RunOperator(keep, [&](const Context& ctx) {
+    return RaggedTensorToVariantGradient(variant.view(), splits, dense_shape, values_dtype, ctx);
+  });
+  // Without elements, row_splits says where and what the result is.
+  const bool alone = gradient.view().device.is_cuda() && variant.like().kind == Kind::kNumpy;
+  return MakeOutput(std::move(gradient), alone ? LikenessOf(row_splits) : variant.like());
 }
 
 }  // namespace

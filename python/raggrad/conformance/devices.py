@@ -86,6 +86,9 @@ class DeviceArrays:
             return Ragged(self.fetch(result.nested_splits), self.fetch(result.values))
         if result is None or not is_on_device(result):
             return result if result is None or isinstance(result, Tensor) else Tensor(result).numpy()
+        if isinstance(result, Tensor):  # a type that the framework lacks
+            module = self._module.dlpack if self.framework == "jax" else self._module
+            result = module.from_dlpack(result)
         if self.framework == "torch":
             return Tensor(result.cpu()).numpy()
         return result.get() if self.framework == "cupy" else np.asarray(result)
@@ -112,7 +115,9 @@ class DeviceArrays:
         if self.framework == "torch":
             return self._module.from_dlpack(Tensor(array)).to("cuda")
         if self.framework == "cupy":
-            return self._module.asarray(array)
+            made = self._module.empty(array.shape, array.dtype)
+            made.set(array)  # copies every bit
+            return made
         return self._module.device_put(array, self._place)
 
 

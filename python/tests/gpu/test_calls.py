@@ -18,6 +18,10 @@ from raggrad.errors import InvalidArgumentError
 from .conftest import OnGpu
 
 
+# Calls in which the framework divides. XLA's divisions on a GPU may differ in the last bit.
+DIVIDED = [name for name in CALLS if "lookup" in name and ("weights" in name or "default" in name)]
+
+
 def check_same(gpu: OnGpu, name: str, got: Any, want: Any) -> None:
     got, want = flat(got), flat(want)
     assert list(got) == list(want)
@@ -25,7 +29,7 @@ def check_same(gpu: OnGpu, name: str, got: Any, want: Any) -> None:
         found = gpu.fetch(got[place])
         if not is_array(expected):
             assert found == expected, f"{name}: {place}"
-        elif name in ROUNDED:
+        elif name in ROUNDED or (gpu.name == "jax" and name in DIVIDED):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=place)
         else:
             index = place.endswith("indices") and found.dtype.kind == "i"  # int32 or int64
