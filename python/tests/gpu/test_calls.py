@@ -17,7 +17,6 @@ from raggrad.errors import InvalidArgumentError
 
 from .conftest import OnGpu
 
-
 # Calls in which the framework divides. XLA's divisions on a GPU may differ in the last bit.
 DIVIDED = [name for name in CALLS if "lookup" in name and ("weights" in name or "default" in name)]
 
