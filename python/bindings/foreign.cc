@@ -161,7 +161,11 @@ TensorView ViewOfStrided(const Strided& array, nb::handle object, const ArrayTyp
     RaiseInvalid(argument.op, ": ", argument.Name(), " has a type that TensorFlow has not: DLPack code ",
                  array.dtype.code, ", ", array.dtype.bits, " bits");
   }
-  if (device.is_cuda() && !keep.source()) keep.Use(SourceOf(type, device));
+  if (device.is_cuda() && !keep.source()) {
+    keep.Use(SourceOf(type, device));
+  } else if (device.is_cuda() && type.kind == Kind::kTorch && keep.source()->kind != Kind::kTorch) {
+    OrderStreams(device, SourceOf(type, device).stream, keep.source()->stream);  // others' __dlpack__ did that
+  }
   TensorView view{array.data, dtype, Shape(array.shape), device};
   const size_t element = DTypeSize(dtype);
   if (IsDense(array) && reinterpret_cast<uintptr_t>(array.data) % element == 0) return view;

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from raggrad import IndexedSlices, ops, optimizers
+from raggrad import IndexedSlices, ops, optimizers, raw_ops
 
 from .conftest import OnGpu
 
@@ -142,3 +142,18 @@ def test_jax_computes_before_and_after() -> None:
     table = slow(ones)  # not ready yet
     pooled = CALLS["sparse_segment_sum"](table, ids, segments) * 2
     assert (np.asarray(pooled) == 2 * SEGMENT).all()
+
+
+def test_operands_of_two_frameworks() -> None:
+    """CuPy's operand comes first, so its stream is used. torch's operand becomes ready on torch's stream."""
+    torch, cupy = OnGpu("torch").module, OnGpu("cupy").module
+    values, side = torch.zeros(ROWS, device="cuda"), torch.cuda.Stream()
+    places = cupy.arange(ROWS, dtype=cupy.int64)[:, None]
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side), cupy.cuda.Stream(non_blocking=True):
+        torch.cuda._sleep(CYCLES)
+        values.fill_(1.0)
+        sliced = raw_ops.SparseSlice(indices=places, values=values, shape=[ROWS], start=[0], size=[ROWS])
+        total = sliced.output_values.sum()
+    assert isinstance(total, torch.Tensor)
+    assert float(total) == ROWS
