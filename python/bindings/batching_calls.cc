@@ -130,6 +130,10 @@ nb::object UnbatchGrad(PyRuntime& self, nb::handle original_input, nb::handle ba
   call.strict = strict;
   value.literal = DTypeBeside(grad, original_input, value);
   call.grad.view = ViewOf(grad, value, *keep_grad);
+  if (!call.grad.view.device.is_cpu()) {
+    Raise(MakeError(Code::kUnimplemented, kOp, ": device memory is for C++ and C [grad: expected host memory, got ",
+                    call.grad.view.device, "]"));
+  }
   call.grad.keep_alive = Keeper(std::move(keep_grad));
   value.name = "original_input";
   value.literal = call.grad.view.dtype;

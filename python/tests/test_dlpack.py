@@ -144,6 +144,14 @@ def test_host_operands_beside_device_memory_are_refused(device_type: int) -> Non
     assert "grad_values: expected that of reverse_index_map (host memory)" in caught.value.message
 
 
+def test_batching_takes_host_memory() -> None:
+    grad = HandMade(np.float32([1]), device_type=2)
+    with pytest.raises(raggrad.errors.UnimplementedError, match=r"UnbatchGrad.*got cuda:0\]"):
+        raw_ops.UnbatchGrad(
+            original_input=np.float32([1]), batch_index=np.zeros((0, 3), np.int64), grad=grad, id=np.int64(0)
+        )
+
+
 def test_pinned_host_memory_is_memory() -> None:
     assert fill(HandMade(np.float32([5]), device_type=3)).tolist() == [5.0]
 
