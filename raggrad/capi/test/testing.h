@@ -76,7 +76,7 @@ static inline int holds(const rg_output* output, int32_t dtype, int32_t rank, co
   size_t bytes = rg_dtype_size(dtype);
   for (int32_t i = 0; i < rank; ++i) bytes *= (size_t)shape[i];
   return output->dtype == dtype && output->device_kind == RG_CPU && output->device_number == 0 &&
-         output->rank == rank && memcmp(output->shape, shape, (size_t)rank * sizeof *shape) == 0 &&
+         output->rank == rank && (rank == 0 || memcmp(output->shape, shape, (size_t)rank * sizeof *shape) == 0) &&
          output->bytes == bytes && (bytes == 0 || memcmp(output->data, values, bytes) == 0);
 }
 static inline int is_vector(const rg_output* output, int32_t dtype, int64_t size, const void* values) {

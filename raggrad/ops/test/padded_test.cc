@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "raggrad/core/padded_report.h"
@@ -51,7 +52,8 @@ TEST(CheckPadded, FaultsHaveTheTextOfTheFormsWithoutPadding) {
   const Array<float> grad({1, 2}, {2, 1});
   const Array<int32_t> ids({0, 9, 1}), segments({0, 5, 1}), good({0, 0, 0});
   const auto message = [&](SegmentCombiner combiner, const TensorView& indices, const TensorView& segment_ids) {
-    return SparseSegmentGradV2(combiner, grad, indices, segment_ids, TensorView::Scalar(4)).status().message();
+    return std::string(
+        SparseSegmentGradV2(combiner, grad, indices, segment_ids, TensorView::Scalar(4)).status().message());
   };
   using sparse_segment::Fault;
   const uint64_t index = Fault{Fault::kOneByOne, 1, false}.Encode(),
@@ -72,7 +74,8 @@ TEST(CheckPadded, FaultsHaveTheTextOfTheFormsWithoutPadding) {
 
   const Array<int64_t> rows({0, -3, 1}), matrix({0, -3, 1}, {3, 1}), dense_shape({2});
   const int64_t nrows = 2;
-  const TensorView zero = TensorView::Scalar(0.0F);
+  const float nothing = 0;
+  const TensorView zero = TensorView::Scalar(nothing);
   EXPECT_EQ(Check({.count = 9, .fault = 1, .value = -3, .limit = 2, .form = PaddedForm::kSparseFillEmptyRows})
                 .status()
                 .message(),
