@@ -73,7 +73,8 @@ TEST(RaggedTensorToVariantGradient, OneHugePieceIsSplit) {
     ctx.executor = &executor;
     Variant variant(dtype);
     variant.Add({1}).Add({1'000'000}).Add({2});
-    const TensorView splits = TensorView::Scalar(int64_t{0});
+    const int64_t anything = 0;
+    const TensorView splits = TensorView::Scalar(anything);
     const Array<int32_t> shape({1'000'003});
     ExpectSame(RaggedTensorToVariantGradient(variant.view(), splits, shape, dtype, ctx),
                ReferenceToVariantGradient(variant.view(), splits, shape, dtype), dtype);

@@ -130,7 +130,8 @@ TEST(FillEmptyRowsPadded, ASmallExample) {
 
 TEST(FillEmptyRowsPadded, FaultsHaveTheTextOfTheFormsWithoutPadding) {
   const Array<float> values({1, 2, 3});
-  const TensorView zero = TensorView::Scalar(0.0F);
+  const float nothing = 0;
+  const TensorView zero = TensorView::Scalar(nothing);
   for (const int64_t bad : {4, -1}) {
     const Array<int64_t> rowids({0, bad, bad}), indices({0, bad, bad}, {3, 1});
     for (const int64_t max_full : {0, 100}) {
