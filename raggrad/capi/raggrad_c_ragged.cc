@@ -18,8 +18,9 @@ class Block {
  public:
   template <class T>
   void Count(int64_t items) noexcept {
+    constexpr size_t kSize = sizeof(T);  // NOLINT(bugprone-sizeof-expression): some are pointers
     size_t bytes = 0;
-    overflow_ |= __builtin_mul_overflow(static_cast<size_t>(items), sizeof(T), &bytes);
+    overflow_ |= __builtin_mul_overflow(static_cast<size_t>(items), kSize, &bytes);
     overflow_ |= __builtin_add_overflow(size_, bytes, &size_);
   }
   Result<Tensor> Allocate(const Context& ctx) noexcept {
@@ -32,7 +33,7 @@ class Block {
   T* Take(int64_t items) noexcept {
     static_assert(alignof(T) <= alignof(int64_t));  // what follows stays aligned
     T* const place = reinterpret_cast<T*>(next_);
-    next_ += static_cast<size_t>(items) * sizeof(T);
+    next_ = reinterpret_cast<std::byte*>(place + items);
     return place;
   }
 
