@@ -189,7 +189,7 @@ TensorView ViewOfStrided(const Strided& array, nb::handle object, const ArrayTyp
 TensorView ViewOfDlpack(nb::handle object, const ArrayType& type, const Argument& argument, KeepAlive& keep) {
   nb::object array = nb::borrow(object);
   if (const std::optional<dlpack::Array> exchanged = Exchange(array, type, argument)) {
-    const TensorView view = ViewOfStrided(Describe(*exchanged), array, type, argument, keep);
+    TensorView view = ViewOfStrided(Describe(*exchanged), array, type, argument, keep);
     keep.Add(std::move(array));
     return view;
   }
