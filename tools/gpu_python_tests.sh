@@ -12,10 +12,11 @@ python=$1 wheels=$2 target=build/gpu/python
 rm -rf "$target"
 "$python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --target "$target" "$wheels"/*.whl
 export PYTHONPATH=$PWD/$target
-"$python" -m raggrad doctor
+report=$("$python" -m raggrad doctor)
+echo "$report"
 "$python" -m pytest -rs python/tests/gpu
 for framework in torch cupy jax; do
-  if "$python" -m raggrad doctor | grep -q "^$framework GPU 0: *works"; then
+  if grep -q "^$framework GPU 0: *works" <<<"$report"; then
     "$python" -m raggrad conformance --device cuda --framework "$framework" goldens \
       ${RAGGRAD_SHARED_GOLDENS:+"$RAGGRAD_SHARED_GOLDENS"}
   else

@@ -26,8 +26,6 @@ class FrameworkMemory : public Allocator {
   virtual nb::object Empty(const TensorView& view) = 0;
 };
 
-std::optional<nb::dlpack::dtype> DlpackStorageOf(DType dtype) { return DlpackOf(StorageOf(dtype)); }
-
 // Memory from a framework's exchange functions, without the GIL.
 class ExchangedMemory final : public FrameworkMemory {
  public:
@@ -35,15 +33,15 @@ class ExchangedMemory final : public FrameworkMemory {
 
   void* Allocate(size_t bytes) noexcept override {
     int64_t size = static_cast<int64_t>(bytes);
-    return Keep(Make(*DlpackStorageOf(DType::kUInt8), {&size, 1}));
+    return Keep(Make(*DlpackOf(DType::kUInt8), {&size, 1}));
   }
   void* AllocateOutput(const OutputSpec& spec) noexcept override {
-    const std::optional<nb::dlpack::dtype> dtype = DlpackStorageOf(spec.dtype);
+    const std::optional<nb::dlpack::dtype> dtype = DlpackOf(spec.dtype);
     return dtype ? Keep(Make(*dtype, spec.shape.dims())) : nullptr;
   }
   void Deallocate(void* data, size_t) noexcept override {
-    dlpack::OwnedArray* const array = Take(data);
-    array->deleter(array);
+    // Null after TakeObject failed: the framework then has the array.
+    if (dlpack::OwnedArray* const array = Take(data); array != nullptr) array->deleter(array);
   }
   nb::object TakeObject(const TensorView& output) override {
     dlpack::OwnedArray* const array = Take(const_cast<void*>(output.data));
@@ -52,7 +50,7 @@ class ExchangedMemory final : public FrameworkMemory {
     return ToObject(whole ? array : FirstRows(array, output.shape));
   }
   nb::object Empty(const TensorView& view) override {
-    const std::optional<nb::dlpack::dtype> dtype = DlpackStorageOf(view.dtype);
+    const std::optional<nb::dlpack::dtype> dtype = DlpackOf(view.dtype);
     dlpack::OwnedArray* const array = dtype ? Make(*dtype, view.shape.dims()) : nullptr;
     if (array == nullptr) RaiseInvalid("an output of dtype ", view.dtype, " cannot be shared by DLPack");
     return ToObject(array);
@@ -173,24 +171,28 @@ class PythonMemory final : public FrameworkMemory {
 using Memories = std::array<FrameworkMemory*, kMostDevices>;
 Memories torch_memories{}, cupy_memories{};
 
-Memories* MemoriesOf(Kind kind) {
-  if (kind == Kind::kTorch) return &torch_memories;
-  return kind == Kind::kCupy ? &cupy_memories : nullptr;
+// Where the memory of a framework's arrays on a device is kept; null if there is no place for it.
+FrameworkMemory** PlaceOf(Kind kind, Device device) {
+  const auto number = static_cast<size_t>(device.number);
+  if ((kind != Kind::kTorch && kind != Kind::kCupy) || number >= kMostDevices) return nullptr;
+  return &(kind == Kind::kTorch ? torch_memories : cupy_memories)[number];
+}
+
+// The memory of a framework that has been used on the device before; null if there is none.
+FrameworkMemory* KnownMemory(Kind kind, Device device) {
+  FrameworkMemory* const* const place = PlaceOf(kind, device);
+  return place == nullptr ? nullptr : *place;
 }
 
 FrameworkMemory* MemoryOf(const ArrayType& type, Device device) {
-  Memories* const memories = MemoriesOf(type.kind);
-  const auto number = static_cast<size_t>(device.number);
-  if (memories == nullptr || number >= kMostDevices) return nullptr;
-  FrameworkMemory*& memory = (*memories)[number];
-  if (memory == nullptr) {
-    if (type.exchange != nullptr) {
-      memory = new ExchangedMemory(*type.exchange, device.number);
-    } else {
-      memory = new PythonMemory(type.kind == Kind::kTorch ? "torch_empty" : "cupy_empty", device.number);
-    }
+  FrameworkMemory** const place = PlaceOf(type.kind, device);
+  if (place == nullptr || *place != nullptr) return KnownMemory(type.kind, device);
+  if (type.exchange != nullptr) {
+    *place = new ExchangedMemory(*type.exchange, device.number);
+  } else {
+    *place = new PythonMemory(type.kind == Kind::kTorch ? "torch_empty" : "cupy_empty", device.number);
   }
-  return memory;
+  return *place;
 }
 
 void* StreamOf(const ArrayType& type, Device device) {
@@ -223,9 +225,8 @@ const dlpack::ExchangeApi* ExchangeOf(nb::handle type) {
 }
 
 nb::object TakeOutput(Tensor& output, Kind& kind) {
-  const auto number = static_cast<size_t>(output.view().device.number);
   for (const Kind owner : {Kind::kTorch, Kind::kCupy}) {
-    FrameworkMemory* const memory = number < kMostDevices ? (*MemoriesOf(owner))[number] : nullptr;
+    FrameworkMemory* const memory = KnownMemory(owner, output.view().device);
     if (memory == nullptr) continue;
     nb::object object = memory->TakeObject(output.view());
     if (!object.is_valid()) continue;
@@ -237,9 +238,7 @@ nb::object TakeOutput(Tensor& output, Kind& kind) {
 }
 
 nb::object EmptyOutput(Kind kind, const TensorView& view) {
-  const auto number = static_cast<size_t>(view.device.number);
-  const Memories* const memories = MemoriesOf(kind);
-  FrameworkMemory* const memory = memories != nullptr && number < kMostDevices ? (*memories)[number] : nullptr;
+  FrameworkMemory* const memory = KnownMemory(kind, view.device);
   return memory == nullptr ? nb::object() : memory->Empty(view);
 }
 

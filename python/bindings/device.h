@@ -14,7 +14,7 @@ namespace nb = nanobind;
 // The kind of an array. Outputs have the kind of an input.
 enum class Kind { kNumpy, kTorch, kJax, kTensorFlow, kCupy, kTensor, kArrayApi };
 
-// What a class of arrays is: its kind, and its exchange functions if it has them.
+// The kind of a class of arrays, and its exchange functions if it has them.
 struct ArrayType {
   Kind kind;
   const dlpack::ExchangeApi* exchange;

@@ -49,6 +49,37 @@ nb::object TorchFrom(const nb::object& capsule) {
   return ImportOnce(from_dlpack, "torch.utils.dlpack", "from_dlpack")(capsule);
 }
 
+// An array on a CUDA device in the kind of `like`. Frameworks ask its __dlpack__, which orders the streams.
+nb::object FromDlpack(nb::object array, const Likeness& like) {
+  static PyObject* jax_from_dlpack = nullptr;
+  static PyObject* cupy_from_dlpack = nullptr;
+  switch (like.kind) {
+    case Kind::kTorch:
+      return TorchFrom(array);
+    case Kind::kJax:
+      return ImportOnce(jax_from_dlpack, "jax.dlpack", "from_dlpack")(array);
+    case Kind::kCupy:
+      return ImportOnce(cupy_from_dlpack, "cupy", "from_dlpack")(array);
+    case Kind::kArrayApi:
+      return like.array_namespace.attr("from_dlpack")(array);
+    default:
+      return array;
+  }
+}
+
+nb::object MakeDeviceOutput(Tensor output, const Likeness& like) {
+  if (output.view().data == nullptr) {
+    if (nb::object empty = EmptyOutput(like.kind, output.view()); empty.is_valid()) return empty;
+  }
+  Kind owner = Kind::kTensor;
+  const bool shared = like.kind != Kind::kTensor && StorageOf(output.dtype()) == output.dtype();
+  if (nb::object array = shared ? TakeOutput(output, owner) : nb::object(); array.is_valid()) {
+    return owner == like.kind ? array : FromDlpack(std::move(array), like);
+  }
+  nb::object tensor = WrapTensor(std::move(output), like.source);
+  return shared ? FromDlpack(std::move(tensor), like) : tensor;
+}
+
 }  // namespace
 
 nb::object NumpyView(const TensorView& view, nb::handle owner, bool writable) {
@@ -72,36 +103,6 @@ Likeness LikenessOf(nb::handle like) {
   if (likeness.kind == Kind::kArrayApi) likeness.array_namespace = like.attr("__array_namespace__")();
   if (likeness.kind == Kind::kTensor) likeness.source = AsTensor(like)->keep.source();
   return likeness;
-}
-
-// An array on a CUDA device in the kind of `like`. Frameworks ask its __dlpack__, which orders the streams.
-nb::object FromDlpack(nb::object array, const Likeness& like) {
-  static PyObject* from_dlpack[3] = {};
-  switch (like.kind) {
-    case Kind::kTorch:
-      return ImportOnce(from_dlpack[0], "torch.utils.dlpack", "from_dlpack")(array);
-    case Kind::kJax:
-      return ImportOnce(from_dlpack[1], "jax.dlpack", "from_dlpack")(array);
-    case Kind::kCupy:
-      return ImportOnce(from_dlpack[2], "cupy", "from_dlpack")(array);
-    case Kind::kArrayApi:
-      return like.array_namespace.attr("from_dlpack")(array);
-    default:
-      return array;
-  }
-}
-
-nb::object MakeDeviceOutput(Tensor output, const Likeness& like) {
-  if (output.view().data == nullptr) {
-    if (nb::object empty = EmptyOutput(like.kind, output.view()); empty.is_valid()) return empty;
-  }
-  Kind owner = Kind::kTensor;
-  const bool shared = like.kind != Kind::kTensor && StorageOf(output.dtype()) == output.dtype();
-  if (nb::object array = shared ? TakeOutput(output, owner) : nb::object(); array.is_valid()) {
-    return owner == like.kind ? array : FromDlpack(std::move(array), like);
-  }
-  nb::object tensor = WrapTensor(std::move(output), like.source);
-  return shared ? FromDlpack(std::move(tensor), like) : tensor;
 }
 
 nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& like) {
