@@ -243,7 +243,7 @@ nb::object EmptyOutput(Kind kind, const TensorView& view) {
 }
 
 void OrderStreams(Device device, void* earlier, void* later) {
-  if (const Status s = cuda::OrderStreams("__dlpack__", device, earlier, later); !s.ok()) Raise(s);
+  if (const Status s = raggrad::OrderStreams("__dlpack__", device, earlier, later); !s.ok()) Raise(s);
 }
 
 }  // namespace raggrad::python

@@ -208,7 +208,7 @@ TensorView ViewOfCudaArray(nb::handle object, const Argument& argument, KeepAliv
   std::vector<int64_t> dims;
   for (const nb::handle dim : nb::borrow<nb::tuple>(parts[1])) dims.push_back(nb::cast<int64_t>(dim));
   const DType dtype = ParseDType(parts[2], argument.op, argument.Name());
-  const Result<Device> device = cuda::DeviceOfMemory(argument.op, data);
+  const Result<Device> device = DeviceOfMemory(argument.op, data);
   if (!device.ok()) Raise(device.status());
   const DeviceSource& source = keep.Use({Kind::kTensor, *device});
   if (!nb::handle(parts[3]).is_none()) {

@@ -1,10 +1,11 @@
 // Support for objects with threads or locks in a child of fork(), where threads are gone and locks stay as they were.
-// Internal to the library.
+// For the library and the bindings.
 #pragma once
 
 #include <atomic>
 #include <mutex>
 
+#pragma GCC visibility push(default)
 namespace raggrad {
 
 // A number that is different in a child of fork(). An object that has threads remembers the number it was made under
@@ -35,3 +36,4 @@ class ForkSafeLock {
 };
 
 }  // namespace raggrad
+#pragma GCC visibility pop
