@@ -246,10 +246,11 @@ build/bench/cpp: | $(VENV)/.created
 	cmake --build --preset bench -j $(JOBS)
 
 build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages
-	tools/setup/system_packages.sh $(TEST_PACKAGES) clang clang-tidy
+	tools/setup/system_packages.sh $(TEST_PACKAGES) clang
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV_LINT)/bin/python >/dev/null
 	@tools/setup/one_command_per_file.py build/tidy/compile_commands.json
 	@echo clang-tidy: all findings go into build/tidy/findings.txt
-	@run-clang-tidy -quiet -j $(JOBS) -p build/tidy $(TIDY_FILES) >build/tidy/findings.txt 2>build/tidy/log.txt || \
+	@$(VENV_LINT)/bin/python $(VENV_LINT)/bin/run-clang-tidy.py -clang-tidy-binary $(VENV_LINT)/bin/clang-tidy \
+	  -quiet -j $(JOBS) -p build/tidy $(TIDY_FILES) >build/tidy/findings.txt 2>build/tidy/log.txt || \
 	  { sed 's/\x1b\[[0-9;]*m//g' build/tidy/findings.txt | grep -E ': (warning|error): ' | sort -u; exit 1; }
 	@touch $@

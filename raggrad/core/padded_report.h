@@ -8,9 +8,10 @@
 
 namespace raggrad {
 
-// Tells CheckPadded which operator made a report. 0 is none of them: memory that nobody has written is often zero.
+// Tells CheckPadded which operator made a report. Memory that nobody has written is often zero.
 enum class PaddedForm : uint64_t {
-  kSparseSegmentSumGradV2 = 1,
+  kNone,
+  kSparseSegmentSumGradV2,
   kSparseSegmentMeanGradV2,
   kSparseSegmentSqrtNGradV2,
   kCoalesce,
@@ -26,7 +27,7 @@ struct PaddedReport {
   uint64_t fault = kNoFault;  // the first one: its position, or a code of the family
   int64_t value = 0;          // found there
   uint64_t limit = 0;         // the value should have been in [0, limit); this and the value are 0 without a fault
-  PaddedForm form = {};
+  PaddedForm form = PaddedForm::kNone;
   uint64_t max = 0;  // the count that there is room for
 };
 inline constexpr int64_t kReportWords = sizeof(PaddedReport) / sizeof(uint64_t);

@@ -52,6 +52,8 @@ Result<int64_t> CheckPadded(const TensorView& report, const Context& ctx) noexce
   const Result<PaddedReport> read = Read(report, ctx);
   if (!read.ok()) return read.status();
   switch (read->form) {
+    case PaddedForm::kNone:
+      break;
     case PaddedForm::kSparseSegmentSumGradV2:
       return CheckRows("SparseSegmentSumGradV2", *read);
     case PaddedForm::kSparseSegmentMeanGradV2:

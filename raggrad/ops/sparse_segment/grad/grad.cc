@@ -80,7 +80,7 @@ constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
     case SegmentCombiner::kSqrtN:
       return PaddedForm::kSparseSegmentSqrtNGradV2;
   }
-  return {};
+  return PaddedForm::kNone;
 }
 
 }  // namespace
