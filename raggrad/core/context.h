@@ -17,10 +17,11 @@
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// The order of floating-point sums. Both give the same bits on every run, for any number of threads.
+// The order of floating-point sums. All give the same bits on every run, for any number of threads.
 enum class Accumulation {
-  kSequential,  // in the order of the input: TensorFlow's results on the CPU, bit for bit
-  kFast,        // a fixed tree: other bits, a smaller error bound, and room for parallel sums
+  kSequential,    // in the order of the input: TensorFlow's results on the CPU, bit for bit
+  kFast,          // a fixed tree: other bits, a smaller error bound, and room for parallel sums
+  kReproducible,  // exact sums of rounded terms: the same bits for every order of the input (core/sum_grid.h); CPU only
 };
 
 struct Context {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/tensor_view.h"
 
@@ -86,6 +87,15 @@ inline Status NoKernelForDevice(std::string_view op, Device device, std::string_
   return MakeError(Code::kUnimplemented, op,
                    ": there are no kernels for this device [expected operands in host memory, ", "got ", device,
                    reason.empty() ? "" : "; ", reason, "]");
+}
+
+// Checks that the device of the operands has the sums that the call asks for.
+inline Status CheckAccumulation(std::string_view op, Device device, const Context& ctx) noexcept {
+  if (device.is_cpu() || ctx.accumulation != Accumulation::kReproducible) return {};
+  return MakeError(Code::kUnimplemented, op,
+                   ": reproducible sums are not there for this device yet [accumulation: expected sequential or fast "
+                   "for operands on ",
+                   device, "]");
 }
 
 }  // namespace raggrad

@@ -1,5 +1,6 @@
 // CPU backend of the gradient.
 #include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/exact_sum.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 #include "raggrad/ops/sparse_fill_empty_rows/separate.h"
 
@@ -14,11 +15,18 @@ Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& 
   Status status = Visit(NumberTypes{}, dtype, [&]<class T>() -> Status {
     using E = Cell<sizeof(T)>;
     T* const result = d_default_value->template As<T>();
-    const bool as_tree = ctx.accumulation == Accumulation::kFast && !std::is_integral_v<T>;
+    // Integers have one sum in any order.
+    const Accumulation order =
+        std::is_integral_v<T> ? Accumulation::kSequential : ctx.accumulation.value_or(Accumulation::kSequential);
     RunningSum<T> sum;
-    const Result<Others<E>> others = Separate(problem, ctx, d_values->template As<E>(), as_tree ? nullptr : &sum);
+    const Result<Others<E>> others =
+        Separate(problem, ctx, d_values->template As<E>(), order == Accumulation::kSequential ? &sum : nullptr);
     if (!others.ok()) return others.status();
-    if (as_tree) return SumAsTree(reinterpret_cast<const T*>(others->values.data()), others->count, ctx, result);
+    const T* const values = reinterpret_cast<const T*>(others->values.data());
+    if constexpr (!std::is_integral_v<T>) {
+      if (order == Accumulation::kFast) return SumAsTree(values, others->count, ctx, result);
+      if (order == Accumulation::kReproducible) return SumReproducibly(values, others->count, ctx, result);
+    }
     *result = sum.value();
     return {};
   });

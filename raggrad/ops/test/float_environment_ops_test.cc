@@ -87,15 +87,19 @@ struct Batch {
   Array<int32_t> table_rows{{kTableRows}, Shape{}};
 };
 
+constexpr std::pair<Accumulation, const char*> kModes[] = {
+    {Accumulation::kSequential, ""}, {Accumulation::kFast, ", fast"}, {Accumulation::kReproducible, ", reproducible"}};
+
 template <class T>
 void AddSegmentCases(std::vector<Case>& cases) {
   const auto batch = std::make_shared<const Batch<T>>();
-  const auto with_fast = [&](const std::string& name, const std::function<Result<Outputs>(const Context&)>& run) {
-    cases.push_back({name, run});
-    cases.push_back({name + ", fast", [run](Context ctx) {
-                       ctx.accumulation = Accumulation::kFast;
-                       return run(ctx);
-                     }});
+  const auto in_every_mode = [&](const std::string& name, const std::function<Result<Outputs>(const Context&)>& run) {
+    for (const auto& [accumulation, mode] : kModes) {
+      cases.push_back({name + mode, [run, chosen = accumulation](Context ctx) {
+                         ctx.accumulation = chosen;
+                         return run(ctx);
+                       }});
+    }
   };
   const std::string type(DTypeName(kDTypeOf<T>));
   const auto plan = [batch](const Array<int32_t>& segments, const Context& ctx) {
@@ -105,7 +109,7 @@ void AddSegmentCases(std::vector<Case>& cases) {
                                      std::pair(SegmentCombiner::kSqrtN, "SqrtN")}) {
     const SegmentCombiner combiner = named_combiner.first;  // clang 14 captures no structured bindings
     const std::string named = std::string(named_combiner.second) + " " + type;
-    with_fast("SparseSegmentGradV2 " + named, [=](const Context& ctx) -> Result<Outputs> {
+    in_every_mode("SparseSegmentGradV2 " + named, [=](const Context& ctx) -> Result<Outputs> {
       auto result = SparseSegmentGradV2(combiner, batch->grad, batch->indices, batch->segments, batch->table_rows, ctx);
       if (!result.ok()) return result.status();
       return List(std::move(result->output), std::move(result->sorted_unique_indices));
@@ -135,12 +139,12 @@ void AddSegmentCases(std::vector<Case>& cases) {
     cases.push_back({"SparseSegment " + named, [=](const Context& ctx) {
                        return One(SparseSegment(combiner, batch->table, batch->indices, batch->ascending, ctx));
                      }});
-    cases.push_back({"SparseSegmentWithNumSegments, long segments " + named, [=](const Context& ctx) {
-                       Array<int32_t> few = batch->ascending;
-                       for (int32_t& segment : few.values) segment /= 100;
-                       return One(SparseSegmentWithNumSegments(combiner, batch->table, batch->indices, few,
-                                                               TensorView::Scalar(int32_t{400}), ctx));
-                     }});
+    in_every_mode("SparseSegmentWithNumSegments, long segments " + named, [=](const Context& ctx) {
+      Array<int32_t> few = batch->ascending;
+      for (int32_t& segment : few.values) segment /= 100;
+      return One(SparseSegmentWithNumSegments(combiner, batch->table, batch->indices, few,
+                                              TensorView::Scalar(int32_t{400}), ctx));
+    });
   }
   cases.push_back(
       {"Coalesce " + type, [=](const Context& ctx) -> Result<Outputs> {
@@ -193,10 +197,10 @@ void AddFillCases(std::vector<Case>& cases) {
   const std::string type(DTypeName(kDTypeOf<T>));
   for (const auto& [map, name] : {std::pair(sorted, "ascending"), std::pair(any, "any order")}) {
     for (const auto& values : {grad, tame}) {
-      for (const bool fast : {false, true}) {
-        cases.push_back({"SparseFillEmptyRowsGrad " + type + ", " + name + (fast ? ", fast" : ""),
-                         [map = map, values, fast](Context ctx) -> Result<Outputs> {
-                           if (fast) ctx.accumulation = Accumulation::kFast;
+      for (const auto& [accumulation, mode] : kModes) {
+        cases.push_back({"SparseFillEmptyRowsGrad " + type + ", " + name + mode,
+                         [map = map, values, chosen = accumulation](Context ctx) -> Result<Outputs> {
+                           ctx.accumulation = chosen;
                            auto result = SparseFillEmptyRowsGrad(*map, *values, ctx);
                            if (!result.ok()) return result.status();
                            return List(std::move(result->d_values), std::move(result->d_default_value));

@@ -5,9 +5,11 @@
 #include <type_traits>
 
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/exact_split.h"
 #include "raggrad/cpu/isa_choice.h"
 #include "raggrad/cpu/row_split.h"
 #include "raggrad/ops/sparse_segment/forward/forward_checks.h"
+#include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
 #include "raggrad/ops/sparse_segment/forward/pool_rows.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
@@ -94,6 +96,37 @@ void PoolRows(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, Pool
   if (row < row_end) zero(row, row_end);
 }
 
+// The output rows of Accumulation::kReproducible, for RunExactRows.
+template <class T, class Idx, class Seg>
+struct ReproducibleRows {
+  using A = SumType<T>;
+  const PoolJob<T, Idx>& job;
+  const SegmentRows<Seg>& segments;
+  const PoolReproducibly<T, Idx>& run;
+
+  int64_t row_at(int64_t unit) const noexcept { return segments.row_at(unit); }
+  cpu::Span terms(int64_t row) const noexcept { return {segments.first_id(row), segments.first_id(row + 1)}; }
+  void Sum(int64_t row_begin, int64_t row_end) const noexcept {
+    PoolRows(job, segments, run.pool, row_begin, row_end, 0, job.width);
+  }
+  A Largest(cpu::Span ids) const noexcept { return run.largest(job, ids); }
+  void SumPiece(const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) const noexcept {
+    run.sum_piece(job, grid, ids, columns, sums);
+  }
+  void Finish(int64_t row, const SumGrid<A>& grid, const double* sums) const noexcept {
+    run.finish(job, row, segments.length(row), grid, sums);
+  }
+};
+
+template <class T, class Idx, class Seg>
+Status PoolAllReproducibly(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, int64_t rows,
+                           const Chunks& chunks, const Context& ctx) noexcept {
+  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
+  if (!loops.ok()) return loops.status();
+  const ReproducibleRows<T, Idx, Seg> exact = {job, segments, (*loops)->template of<T>().template with<Idx>()};
+  return cpu::RunExactRows<SumType<T>>(ctx, chunks, rows, job.width, exact);
+}
+
 template <class T, class Idx, class Seg>
 Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolLoopsFor<I>(); });
@@ -114,9 +147,16 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   const int64_t width = *Shape::Product(p.data.shape.tail());
   const PoolJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
   const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
+  const Chunks chunks = cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T)));
+  if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {  // integers have one sum in any order
+    if (ctx.accumulation == Accumulation::kReproducible) {
+      if (Status s = PoolAllReproducibly(job, segments, *rows, chunks, ctx); !s.ok()) return s;
+      return output;
+    }
+  }
   Status pooled = cpu::RunRows(
-      executor, cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T))), *rows, width,
-      [&](int64_t unit) { return segments.row_at(unit); }, [&](int64_t row) { return segments.length(row); },
+      executor, chunks, *rows, width, [&](int64_t unit) { return segments.row_at(unit); },
+      [&](int64_t row) { return segments.length(row); },
       [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
         PoolRows(job, segments, (*loops)->template of<T>().template pool<Idx>(), row_begin, row_end, column_begin,
                  column_end);

@@ -9,6 +9,7 @@
 #include "raggrad/cpu/isa_choice.h"
 #include "raggrad/cpu/padding.h"
 #include "raggrad/cpu/row_split.h"
+#include "raggrad/ops/sparse_segment/grad/reproducible_cpu.h"
 #include "raggrad/ops/sparse_segment/grad/sum_rows.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -87,6 +88,7 @@ Status SumRows(const GradProblem& p, const Plan<C>& plan, const Context& ctx, co
       .accumulation = ctx.accumulation.value_or(Accumulation::kSequential),
       .sink = sink,
   };
+  if (job.accumulation == Accumulation::kReproducible) return SumReproducibly(p, job, ctx);
   const int64_t row_bytes = p.width * static_cast<int64_t>(sizeof(T));
   const auto row_at = [&](int64_t contribution) {
     return std::lower_bound(job.row_starts, job.row_starts + plan.num_unique, contribution) - job.row_starts;

@@ -2,15 +2,15 @@
 // inlined, so that the linker cannot take a function of this object for one of another (ARCHITECTURE.md).
 #include "raggrad/ops/sparse_segment/grad/sum_rows.h"
 
+#include "raggrad/ops/sparse_segment/grad/update_strip.h"
 #include "raggrad/ops/sparse_segment/row_ops.h"
 
 namespace raggrad::sparse_segment {
 namespace {
 
-constexpr int64_t kLeaf = 64;      // contributions that pairwise summation adds left to right
-constexpr int64_t kAhead = 12;     // contributions between a prefetch and its use: some 100 ns of work on short rows
-constexpr int64_t kRowsAhead = 6;  // table rows between a prefetch and its update
-constexpr int kLevels = 64;        // levels that the tree of leaves can have
+constexpr int64_t kLeaf = 64;   // contributions that pairwise summation adds left to right
+constexpr int64_t kAhead = 12;  // contributions between a prefetch and its use: some 100 ns of work on short rows
+constexpr int kLevels = 64;     // levels that the tree of leaves can have
 
 // A vector register of the level, full of A.
 template <Isa I, class A>
@@ -139,23 +139,6 @@ void SumAsTree(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t colu
     for (int64_t c = 0; c < columns; ++c) sums[c] = first ? tree[level][c] : tree[level][c] + sums[c];
     first = false;
   }
-}
-
-// The update sees the value that a stored gradient has when read back: rounded, and without minus zero.
-template <Isa I, class T, class C>
-[[gnu::always_inline]] inline void Update(const SumJob<T, C>& job, int64_t row, int64_t column, int64_t columns,
-                                          SumType<T>* sums) noexcept {
-  if constexpr (kIsShortFloat<T>) {
-    T rounded[kStrip<SumType<T>>];
-    Store<I>(sums, rounded, columns);
-    cpu::Convert<I>::WidenRow(rounded, sums, columns);
-  }
-  for (int64_t c = 0; c < columns; ++c) sums[c] += SumType<T>{0};
-  const OptimizerJob<SumType<T>>& optimizer = *job.sink.optimizer;
-  if (row + kRowsAhead < job.num_unique) {
-    optimizer.prefetch(optimizer, job.table_row(row + kRowsAhead), column, columns);
-  }
-  optimizer.step(optimizer, job.table_row(row), column, columns, sums);
 }
 
 template <Isa I, bool kScaled, class T, class C>

@@ -1,6 +1,7 @@
 // Compares the family's gradients with reference.h: see fuzz/README.md.
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reference.h"
+#include "raggrad/ops/sparse_segment/test/reproducible.h"
 #include "raggrad/testing/fuzz_driver.h"
 #include "raggrad/testing/fuzz_operand.h"
 
@@ -14,6 +15,7 @@ using fuzz::Operand;
 struct Call {
   SegmentCombiner combiner;
   bool v2;
+  Accumulation other;
   Operand grad, indices, segment_ids, dim0;
 };
 
@@ -44,7 +46,9 @@ Operand MakeDim0(FuzzInput& in, int64_t rows) {
 
 Call MakeCall(FuzzInput& in) {
   const auto combiner = static_cast<SegmentCombiner>(in.Below(3));
-  const bool v2 = in.Below(2) == 0;
+  const int64_t form = in.Below(4);
+  const bool v2 = form % 2 == 0;
+  const Accumulation other = form < 2 ? Accumulation::kFast : Accumulation::kReproducible;
   const DType dtype = in.DTypeOf(FloatTypes{});
   std::vector<int64_t> inner = MakeInner(in);
   int64_t n = in.Count(100, 60000);
@@ -63,7 +67,7 @@ Call MakeCall(FuzzInput& in) {
   Operand grad(in, fuzz::AnyTensor(in, dtype, grad_shape, grad_size));
   Operand indices = MakeIds(in, n, rows);
   Operand segment_ids = MakeIds(in, in.OneIn(64) ? in.Below(100) : n, segments);
-  return {combiner, v2, std::move(grad), std::move(indices), std::move(segment_ids), MakeDim0(in, rows)};
+  return {combiner, v2, other, std::move(grad), std::move(indices), std::move(segment_ids), MakeDim0(in, rows)};
 }
 
 Code CodeOfForm(const Call& call) {
@@ -93,6 +97,24 @@ std::vector<int64_t> Widen(const TensorView& ids) {
 }
 
 template <class T>
+fuzz::Outputs OutputsOf(const Call& call, const reference::Rows<T>& rows, int64_t table_rows, int64_t width) {
+  const std::span<const int64_t> inner = call.grad.view.shape.tail();
+  fuzz::Outputs outputs;
+  if (!call.v2) {
+    const Shape shape = Shape::WithDim0(table_rows, inner);
+    outputs.push_back(testing::TensorOf(reference::Densify(rows, table_rows, width), shape));
+    return outputs;
+  }
+  const int64_t unique = static_cast<int64_t>(rows.unique.size());
+  outputs.push_back(testing::TensorOf(rows.values, Shape::WithDim0(unique, inner)));
+  outputs.push_back(
+      call.indices.view.dtype == DType::kInt64
+          ? testing::TensorOf(rows.unique, Shape{unique})
+          : testing::TensorOf(std::vector<int32_t>(rows.unique.begin(), rows.unique.end()), Shape{unique}));
+  return outputs;
+}
+
+template <class T>
 Expected ExpectedOf(const Call& call) {
   const TensorView& grad = call.grad.view;
   const int64_t table_rows = *call.dim0.view.As<int32_t>();
@@ -104,18 +126,13 @@ Expected ExpectedOf(const Call& call) {
       !call.v2 && static_cast<double>(table_rows) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
   if (!rows) return {Code::kInvalidArgument, {}, large};
   Expected expected{Code::kOk, {}, large};
-  if (!call.v2) {
-    if (large) return expected;
-    const Shape shape = Shape::WithDim0(table_rows, grad.shape.tail());
-    expected.outputs.push_back(testing::TensorOf(reference::Densify(*rows, table_rows, width), shape));
-    return expected;
+  if (!call.v2 && large) return expected;
+  expected.outputs = OutputsOf(call, *rows, table_rows, width);
+  if (call.other == Accumulation::kReproducible && table_rows > 0) {
+    const auto sums = reference::ReproducibleGrad<T>(call.combiner, grad.As<T>(), width, Widen(call.indices.view),
+                                                     Widen(call.segment_ids.view));
+    expected.other_outputs = OutputsOf(call, sums, table_rows, width);
   }
-  const int64_t unique = static_cast<int64_t>(rows->unique.size());
-  expected.outputs.push_back(testing::TensorOf(rows->values, Shape::WithDim0(unique, grad.shape.tail())));
-  expected.outputs.push_back(
-      call.indices.view.dtype == DType::kInt64
-          ? testing::TensorOf(rows->unique, Shape{unique})
-          : testing::TensorOf(std::vector<int32_t>(rows->unique.begin(), rows->unique.end()), Shape{unique}));
   return expected;
 }
 
@@ -131,6 +148,7 @@ void FuzzGrad(FuzzInput& in) {
       fuzz::Trap("reference", "a dtype that the list does not have");
     }
   }
+  expected.other = call.other;
   const bool compares_outputs = expected.code != Code::kOk || !expected.outputs.empty();
   fuzz::Check(expected, in, [&](const Context& ctx) -> Result<fuzz::Outputs> {
     fuzz::Outputs outputs;

@@ -1,0 +1,108 @@
+// Compiled once per level, which RAGGRAD_TARGET_ISA names. Everything here is a template of that level or always
+// inlined, so that the linker cannot take a function of this object for one of another (ARCHITECTURE.md).
+#include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
+
+#include "raggrad/ops/sparse_segment/exact_rows.h"
+
+namespace raggrad::sparse_segment {
+namespace {
+
+// The rows that ids name (exact_rows.h). A segment is searched for its largest value just before it is summed, when it
+// is in the cache: a pass over the table would read rows that no id names.
+template <Isa I, class Value, class Idx>
+struct PoolTerms {
+  using T = Value;
+  static constexpr bool kScaled = false;
+  const PoolJob<T, Idx>& job;
+
+  [[gnu::always_inline]] int64_t width() const noexcept { return job.width; }
+  [[gnu::always_inline]] int64_t count() const noexcept { return job.num_ids; }
+  [[gnu::always_inline]] bool lies_ready() const noexcept { return false; }
+  [[gnu::always_inline]] const T* row(int64_t id) const noexcept { return job.row(id); }
+  [[gnu::always_inline]] SumType<T> factor(int64_t) const noexcept { return SumType<T>{1}; }
+  [[gnu::always_inline]] SumType<T> largest(int64_t id) const noexcept { return LargestFinite<I>(row(id), width()); }
+};
+
+template <Isa I>
+[[gnu::always_inline]] inline double DivisorOf(SegmentCombiner combiner, int64_t count) noexcept {
+  const auto n = static_cast<double>(count);
+  return combiner == SegmentCombiner::kSum ? 1.0 : combiner == SegmentCombiner::kMean ? n : __builtin_sqrt(n);
+}
+
+// Divides and rounds the sums of some columns.
+template <Isa I, class T>
+[[gnu::always_inline]] inline void FinishColumns(const SumGrid<SumType<T>>& grid, double divisor, const double* sums,
+                                                 int64_t stride, T* out, int64_t columns) noexcept {
+  using A = SumType<T>;
+  if constexpr (kIsShortFloat<T>) {
+    for (int64_t column = 0; column < columns; column += kStrip<A>) {
+      A rounded[kStrip<A>];
+      const int64_t strip = columns - column < kStrip<A> ? columns - column : kStrip<A>;
+      RoundRow<I>(grid, sums + column, stride, divisor, rounded, strip);
+      Store<I>(rounded, out + column, strip);
+    }
+  } else {
+    RoundRow<I>(grid, sums, stride, divisor, out, columns);
+  }
+}
+
+template <Isa I, class T, class Idx>
+void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
+                  int64_t column_end) noexcept {
+  using Grid = SumGrid<SumType<T>>;
+  const PoolTerms<I, T, Idx> terms = {job};
+  double sums[Grid::kSums * kExactColumns];
+  for (int64_t s = 0; s < batch.count; ++s) {
+    const int64_t begin = batch.starts[s];
+    const int64_t end = batch.starts[s + 1];
+    const Grid grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
+    const double divisor = DivisorOf<I>(job.combiner, end - begin);
+    for (int64_t column = column_begin; column < column_end; column += kExactColumns) {
+      const int64_t columns = column_end - column < kExactColumns ? column_end - column : kExactColumns;
+      SumTerms<I>(terms, grid, begin, end, column, columns, sums, kExactColumns);
+      FinishColumns<I>(grid, divisor, sums, kExactColumns, job.output + batch.rows[s] * job.width + column, columns);
+    }
+  }
+}
+
+template <Isa I, class T, class Idx>
+SumType<T> Largest(const PoolJob<T, Idx>& job, cpu::Span ids) noexcept {
+  return LargestTerm<I>(PoolTerms<I, T, Idx>{job}, ids.begin, ids.end);
+}
+
+template <Isa I, class T, class Idx>
+void SumPiece(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
+              double* sums) noexcept {
+  for (int64_t column = columns.begin; column < columns.end; column += kExactColumns) {
+    const int64_t rest = columns.end - column;
+    SumTerms<I>(PoolTerms<I, T, Idx>{job}, grid, ids.begin, ids.end, column,
+                rest < kExactColumns ? rest : kExactColumns, sums + column, job.width);
+  }
+}
+
+template <Isa I, class T, class Idx>
+void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGrid<SumType<T>>& grid,
+            const double* sums) noexcept {
+  FinishColumns<I>(grid, DivisorOf<I>(job.combiner, count), sums, job.width, job.output + row * job.width, job.width);
+}
+
+template <Isa I, class T, class Idx>
+inline constexpr PoolReproducibly<T, Idx> kFunctions = {&PoolSegments<I, T, Idx>, &Largest<I, T, Idx>,
+                                                        &SumPiece<I, T, Idx>, &Finish<I, T, Idx>};
+
+template <Isa I, class... Ts>
+consteval PoolReproduciblyLoops LoopsOf(TypeList<Ts...>) noexcept {
+  return {PoolReproduciblyOf<Ts>{kFunctions<I, Ts, int32_t>, kFunctions<I, Ts, int64_t>}...};
+}
+
+}  // namespace
+
+template <Isa I>
+const PoolReproduciblyLoops& PoolReproduciblyLoopsFor() noexcept {
+  static constexpr PoolReproduciblyLoops kLoops = LoopsOf<I>(FloatTypes{});
+  return kLoops;
+}
+
+template const PoolReproduciblyLoops& PoolReproduciblyLoopsFor<RAGGRAD_TARGET_ISA>() noexcept;
+
+}  // namespace raggrad::sparse_segment

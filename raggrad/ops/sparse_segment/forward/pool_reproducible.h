@@ -1,0 +1,50 @@
+// The innermost loops of the forwards for Accumulation::kReproducible: sums that have the same bits in every order.
+// Compiled once per instruction-set level (cpu/isa_choice.h).
+#pragma once
+
+#include <cstdint>
+
+#include "raggrad/core/sum_grid.h"
+#include "raggrad/core/sum_type.h"
+#include "raggrad/cpu/exact_split.h"
+#include "raggrad/ops/sparse_segment/forward/pool_rows.h"
+
+namespace raggrad::sparse_segment {
+
+// All run in the caller's floating-point environment.
+template <class T, class Idx>
+struct PoolReproducibly {
+  using A = SumType<T>;
+  using Job = PoolJob<T, Idx>;
+
+  // Pools the batch's rows. Its columns are always all columns.
+  PoolSegmentsFunction<T, Idx> pool;
+  // The largest finite magnitude in the rows that ids name.
+  A (*largest)(const Job& job, cpu::Span ids) noexcept;
+  // Writes the sums of these rows: [SumGrid<A>::kSums, width].
+  void (*sum_piece)(const Job& job, const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) noexcept;
+  // Divides and rounds the sums of a segment of `count` ids into output row `row`.
+  void (*finish)(const Job& job, int64_t row, int64_t count, const SumGrid<A>& grid, const double* sums) noexcept;
+};
+
+template <class T>
+struct PoolReproduciblyOf {
+  PoolReproducibly<T, int32_t> narrow;
+  PoolReproducibly<T, int64_t> wide;
+
+  template <class Idx>
+  const PoolReproducibly<T, Idx>& with() const noexcept {
+    if constexpr (std::is_same_v<Idx, int32_t>) {
+      return narrow;
+    } else {
+      return wide;
+    }
+  }
+};
+
+using PoolReproduciblyLoops = cpu::PerType<PoolReproduciblyOf, FloatTypes>;
+
+template <Isa I>
+const PoolReproduciblyLoops& PoolReproduciblyLoopsFor() noexcept;
+
+}  // namespace raggrad::sparse_segment

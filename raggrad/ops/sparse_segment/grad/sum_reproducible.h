@@ -1,0 +1,58 @@
+// The innermost loops of Accumulation::kReproducible: sums that have the same bits in every order. Compiled once per
+// instruction-set level (cpu/isa_choice.h).
+#pragma once
+
+#include <cstdint>
+
+#include "raggrad/core/sum_grid.h"
+#include "raggrad/cpu/exact_split.h"
+#include "raggrad/ops/sparse_segment/grad/sum_rows.h"
+
+namespace raggrad::sparse_segment {
+
+template <class T, class C>
+struct ReproducibleJob {
+  SumJob<T, C> sum;
+  const SumType<T>* largest;  // the largest finite magnitude of each segment's gradient row, or null: not known
+};
+
+// All run in the caller's floating-point environment.
+template <class T, class C>
+struct ReproducibleFunctions {
+  using A = SumType<T>;
+  using Job = ReproducibleJob<T, C>;
+
+  // Sums rows [row_begin, row_end) into the sink.
+  void (*sum_rows)(const Job& job, int64_t row_begin, int64_t row_end) noexcept;
+  // The largest finite magnitude of contributions.
+  A (*largest)(const Job& job, cpu::Span contributions) noexcept;
+  // Writes the sums of a row's contributions: [SumGrid<A>::kSums, width].
+  void (*sum_piece)(const Job& job, const SumGrid<A>& grid, cpu::Span contributions, cpu::Span columns,
+                    double* sums) noexcept;
+  // Rounds the sums of a row into the sink.
+  void (*finish)(const Job& job, int64_t row, const SumGrid<A>& grid, const double* sums) noexcept;
+};
+
+template <class T>
+struct ReproducibleLoopsOf {
+  // Writes the largest finite magnitude of each row.
+  void (*largest_of_rows)(const T* rows, int64_t count, int64_t width, SumType<T>* out) noexcept;
+  ReproducibleFunctions<T, Contribution> narrow;
+  ReproducibleFunctions<T, WideContribution> wide;
+
+  template <class C>
+  const ReproducibleFunctions<T, C>& with() const noexcept {
+    if constexpr (std::is_same_v<C, Contribution>) {
+      return narrow;
+    } else {
+      return wide;
+    }
+  }
+};
+
+using ReproducibleLoops = cpu::PerType<ReproducibleLoopsOf, FloatTypes>;
+
+template <Isa I>
+const ReproducibleLoops& ReproducibleLoopsFor() noexcept;
+
+}  // namespace raggrad::sparse_segment
