@@ -37,8 +37,8 @@ Status ReadContext(std::string_view function, const rg_context* given, rg_contex
                            context.parallel_for ? "at least 1 with parallel_for" : "0 or 1 without parallel_for",
                            ", got ", context.num_workers, "]");
   }
-  if (context.accumulation < RG_ACCUMULATION_DEFAULT || context.accumulation > RG_ACCUMULATION_FAST) {
-    return InvalidArgument(function, "no such accumulation [context.accumulation: expected 0, 1 or 2, got ",
+  if (context.accumulation < RG_ACCUMULATION_DEFAULT || context.accumulation > RG_ACCUMULATION_REPRODUCIBLE) {
+    return InvalidArgument(function, "no such accumulation [context.accumulation: expected 0 to 3, got ",
                            context.accumulation, "]");
   }
   return {};
@@ -106,6 +106,7 @@ Status GivenContext::Read(std::string_view function, const rg_context* given) no
   }
   if (given_.accumulation == RG_ACCUMULATION_SEQUENTIAL) context_.accumulation = Accumulation::kSequential;
   if (given_.accumulation == RG_ACCUMULATION_FAST) context_.accumulation = Accumulation::kFast;
+  if (given_.accumulation == RG_ACCUMULATION_REPRODUCIBLE) context_.accumulation = Accumulation::kReproducible;
   const Result<std::optional<Isa>> isa = ReadIsa(function, given_.isa);
   if (isa.ok()) context_.isa = *isa;
   return isa.status();

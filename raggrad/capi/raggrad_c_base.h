@@ -139,7 +139,13 @@ typedef struct rg_output_spec {
 
 typedef void (*rg_task)(void* argument, int64_t task);
 
-enum { RG_ACCUMULATION_DEFAULT = 0, RG_ACCUMULATION_SEQUENTIAL = 1, RG_ACCUMULATION_FAST = 2 };
+// The order of sums (raggrad/core/context.h).
+enum {
+  RG_ACCUMULATION_DEFAULT = 0,
+  RG_ACCUMULATION_SEQUENTIAL = 1,
+  RG_ACCUMULATION_FAST = 2,
+  RG_ACCUMULATION_REPRODUCIBLE = 3  // the same bits for every order of the ids; host memory only
+};
 
 // Everything a call takes from its surroundings. RG_INIT gives the defaults.
 typedef struct rg_context {

@@ -157,12 +157,12 @@ static void test_context(void) {
   EXPECT_BAD_CONTEXT("expected 0 or 1 without parallel_for, got 2]");
   context.parallel_for = never_called;
   EXPECT_BAD_CONTEXT("expected at least 1 with parallel_for, got 0]");
-  context.accumulation = 3;
+  context.accumulation = 4;
   EXPECT_BAD_CONTEXT("no such accumulation");
   context.isa = "z80";
   EXPECT_BAD_CONTEXT("instruction set 'z80' is not available [context.isa]");
 
-  for (int32_t accumulation = 0; accumulation <= RG_ACCUMULATION_FAST; ++accumulation) {
+  for (int32_t accumulation = 0; accumulation <= RG_ACCUMULATION_REPRODUCIBLE; ++accumulation) {
     rg_output out[kMostOutputs];
     context.accumulation = accumulation;
     CHECK(run_operator(&segment_operators[0], &context, out) == RG_OK);
