@@ -75,6 +75,7 @@ class Resource : public std::enable_shared_from_this<Resource> {
   // Counts the result and completes the call with it. Called without the lock. `done` may destroy the runtime: whoever
   // calls this drops everything else that belongs to the call first. `done` itself is gone when this returns.
   template <class T>
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): by value, so that it is gone
   void Finish(Completion<T> done, Result<T> result) noexcept {
     Count(result.status());
     if (!result.ok()) result = Named(op_, result.status());
