@@ -24,6 +24,7 @@ RAGGRAD_CUDA ?= OFF
 VENV := build/venv
 VENV_LINT := build/venv-lint
 VENV_TF := build/venv-tf
+VENV_TORCH := build/venv-torch
 VENV_CUDA := build/venv-cuda
 VENV_WHEEL := build/venv-wheel
 PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
@@ -32,9 +33,9 @@ export PYTHON
 # The environment brings a CMake if the system's is too old.
 export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
-CPP_FOLDERS := raggrad python/bindings benchmarks examples
+CPP_FOLDERS := raggrad python/bindings doors benchmarks examples
 CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh')
-MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad python/CMakeLists.txt python/bindings \
+MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad doors python/CMakeLists.txt python/bindings \
   python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would take two thirds of clang-tidy's time; -Werror of two compilers is enough for them.
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
@@ -56,7 +57,7 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients and dr
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
 .PHONY: test
-test test-pythons test-sdist test-tensorflow wheel: WERROR := ON
+test test-pythons test-sdist test-tensorflow test-torch wheel: WERROR := ON
 test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
 	ctest --preset release -j $(JOBS)
 	$(VENV)/bin/python -m pytest -rs -n $(JOBS)
@@ -98,6 +99,15 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 .PHONY: test-tensorflow
 test-tensorflow: $(VENV_TF)/.tensorflow $(VENV_TF)/.raggrad  ## the Python tests that need TensorFlow, which it installs
 	$(VENV_TF)/bin/python -m pytest -vv -rs -k tensorflow $(TENSORFLOW_TESTS)
+
+# Tests the wheel in build/wheels/, or makes one.
+.PHONY: test-torch
+test-torch: $(VENV_TORCH)/.torch  ## the Python tests of raggrad.torch, with the newest torch, which it installs
+	if ! ls build/wheels/*.whl >/dev/null 2>&1; then $(MAKE) wheel WHEEL_CUDA=OFF; fi
+	wheel=$$(echo build/wheels/raggrad-*.whl); \
+	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet --force-reinstall --no-deps "$$wheel"; \
+	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet "$$wheel[test]"
+	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
 
 .PHONY: test-oracle
 test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a live TensorFlow; MINUTES=10 SEED=
@@ -193,8 +203,9 @@ clean:  ## remove build/
 
 # Virtual environments. A stamp in the environment says that a step is done.
 
-$(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created $(VENV_WHEEL)/.created: | $(VENV)/.created
-$(VENV)/.created $(VENV_LINT)/.created $(VENV_TF)/.created $(VENV_CUDA)/.created $(VENV_WHEEL)/.created: %/.created:
+OTHER_VENVS := $(VENV_LINT) $(VENV_TF) $(VENV_TORCH) $(VENV_CUDA) $(VENV_WHEEL)
+$(OTHER_VENVS:=/.created): | $(VENV)/.created
+$(VENV)/.created $(OTHER_VENVS:=/.created): %/.created:
 	tools/setup/make_venv.sh $*
 	@touch $@
 
@@ -219,6 +230,13 @@ $(VENV_WHEEL)/.packages: tools/setup/requirements-wheel.txt | $(VENV_WHEEL)/.cre
 $(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.created
 	$(VENV_TF)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
+
+$(VENV_TORCH)/.torch: tools/setup/requirements-torch.txt | $(VENV_TORCH)/.created
+	$(VENV_TORCH)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+build/torch-headers/.complete: tools/setup/torch_headers.sh | $(VENV)/.created
+	tools/setup/torch_headers.sh $(VENV)/bin/python
 
 $(VENV_CUDA)/.packages: tools/setup/requirements-cuda.txt | $(VENV_CUDA)/.created
 	$(VENV_CUDA)/$(PIP_INSTALL) --quiet -r $<
@@ -245,7 +263,7 @@ build/bench/cpp: | $(VENV)/.created
 	cmake --preset bench
 	cmake --build --preset bench -j $(JOBS)
 
-build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages
+build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages build/torch-headers/.complete
 	tools/setup/system_packages.sh $(TEST_PACKAGES) clang
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV_LINT)/bin/python >/dev/null
 	@tools/setup/one_command_per_file.py build/tidy/compile_commands.json

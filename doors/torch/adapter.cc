@@ -1,0 +1,220 @@
+#include "adapter.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include "executor.h"
+#include "raggrad/core/error_text.h"
+
+namespace raggrad::torch_door {
+namespace {
+
+using ::torch::headeronly::ScalarType;
+
+struct TypePair {
+  ScalarType torch;
+  DType dtype;
+};
+constexpr std::array<TypePair, 12> kTypes = {{{ScalarType::Float, DType::kFloat32},
+                                              {ScalarType::Long, DType::kInt64},
+                                              {ScalarType::Int, DType::kInt32},
+                                              {ScalarType::BFloat16, DType::kBFloat16},
+                                              {ScalarType::Half, DType::kHalf},
+                                              {ScalarType::Double, DType::kFloat64},
+                                              {ScalarType::Byte, DType::kUInt8},
+                                              {ScalarType::Char, DType::kInt8},
+                                              {ScalarType::Short, DType::kInt16},
+                                              {ScalarType::Bool, DType::kBool},
+                                              {ScalarType::ComplexFloat, DType::kComplex64},
+                                              {ScalarType::ComplexDouble, DType::kComplex128}}};
+
+// kInvalid for types that raggrad does not have; operators refuse it and name the argument.
+DType DTypeOf(const TorchTensor& tensor) {
+  const ScalarType type = tensor.scalar_type();
+  const auto* const found = std::ranges::find(kTypes, type, &TypePair::torch);
+  return found == kTypes.end() ? DType::kInvalid : found->dtype;
+}
+
+ScalarType TorchTypeOf(DType dtype) noexcept {
+  return std::ranges::find(kTypes, dtype, &TypePair::dtype)->torch;  // outputs have types of the list
+}
+
+Shape ShapeOf(const TorchTensor& tensor) {
+  const auto sizes = tensor.sizes();
+  return Shape(std::span<const int64_t>(sizes.data(), sizes.size()));
+}
+
+Device DeviceOf(const TorchTensor& tensor) {
+  return tensor.is_cuda() ? Device::Cuda(tensor.get_device_index()) : Device::Cpu();
+}
+
+// The symbol exists only in torch builds with CUDA. It is looked up at run time, so that this library loads in others.
+void* CurrentStream(int32_t device) {
+  using Function = AOTITorchError (*)(int32_t, void**);
+  static const auto current = []() -> Function {
+    constexpr char kName[] = "aoti_torch_get_current_cuda_stream";
+    void* symbol = dlsym(RTLD_DEFAULT, kName);
+    if (symbol == nullptr) {
+      if (void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) symbol = dlsym(library, kName);
+    }
+    return reinterpret_cast<Function>(symbol);
+  }();
+  void* stream = nullptr;
+  if (current == nullptr || current(device, &stream) != AOTI_TORCH_SUCCESS) {
+    throw std::runtime_error("INTERNAL: raggrad: torch does not say which CUDA stream is current");
+  }
+  return stream;
+}
+
+// Scratch in host memory. Torch's allocator would give fresh pages to every call, whose first touch costs more than the
+// operator; torch has no statistics of host memory that could miss it.
+PoolAllocator& HostScratch() noexcept {
+  static PoolAllocator* const pool = new PoolAllocator;  // never destroyed: other static objects may still make calls
+  return *pool;
+}
+
+// The first touch of a 4 KiB page costs more than writing to it, and torch does not ask for huge ones: 187 MB of a
+// gradient take 50 ms instead of 100.
+void AskForHugePages(void* data, size_t bytes) noexcept {
+  constexpr size_t kLeast = size_t{4} << 20;
+  constexpr uintptr_t kPage = 4096;
+  if (bytes < kLeast) return;
+  const auto begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
+  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kPage - 1);
+  [[maybe_unused]] const int refused = madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
+class CallMemory final : public Allocator {
+ public:
+  explicit CallMemory(Device device) noexcept : device_(device) {}
+
+  void* Allocate(size_t bytes) noexcept override {
+    if (device_.is_cpu()) return HostScratch().Allocate(bytes);
+    return Keep(ScalarType::Byte, Shape{static_cast<int64_t>(bytes)});
+  }
+  // Torch uses device memory again in the order of the stream.
+  void Deallocate(void* data, size_t bytes) noexcept override {
+    const auto block = Find(data);
+    if (block != blocks_.end()) {
+      blocks_.erase(block);
+    } else {
+      HostScratch().Deallocate(data, bytes);
+    }
+  }
+  void* AllocateOutput(const OutputSpec& spec) noexcept override {
+    void* const data = Keep(TorchTypeOf(spec.dtype), spec.shape);
+    if (data != nullptr && device_.is_cpu()) AskForHugePages(data, spec.bytes);
+    return data;
+  }
+
+  TorchTensor Take(Tensor& output) {
+    const auto block = Find(output.data());
+    if (block == blocks_.end()) return Make(TorchTypeOf(output.dtype()), output.shape());  // it has no elements
+    TorchTensor tensor = std::move(block->tensor);
+    blocks_.erase(block);
+    [[maybe_unused]] void* const taken = output.release();
+    return tensor;
+  }
+
+ private:
+  struct Block {
+    void* data;
+    TorchTensor tensor;
+  };
+
+  std::vector<Block>::iterator Find(const void* data) noexcept {
+    return std::ranges::find_if(blocks_, [&](const Block& block) { return block.data == data && data != nullptr; });
+  }
+
+  TorchTensor Make(ScalarType type, const Shape& shape) const {
+    std::vector<int64_t> strides(shape.dims().size(), 1);
+    for (size_t i = strides.size(); i > 1; --i) {
+      strides[i - 2] = strides[i - 1] * std::max<int64_t>(shape.dims()[i - 1], 1);
+    }
+    AtenTensorHandle handle = nullptr;
+    const int32_t kind = device_.is_cpu() ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda();
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(shape.rank(), shape.dims().data(), strides.data(),
+                                                    static_cast<int32_t>(type), kind, device_.number, &handle));
+    return TorchTensor(handle);
+  }
+
+  void* Keep(ScalarType type, const Shape& shape) noexcept {
+    try {
+      TorchTensor tensor = Make(type, shape);
+      void* const data = tensor.mutable_data_ptr();
+      blocks_.push_back({data, std::move(tensor)});
+      return data;
+    } catch (...) {  // torch has no memory
+      return nullptr;
+    }
+  }
+
+  const Device device_;
+  std::vector<Block> blocks_;  // a handful
+};
+
+void Throw(std::string_view op, const Status& status) {
+  std::string_view text = status.message();
+  // The engine names its own operator in front; torch's users know another one.
+  const size_t colon = text.find(": ");
+  if (colon != text.npos && text.substr(0, colon).find_first_of(" []") == text.npos) text.remove_prefix(colon + 2);
+  std::string message(CodeName(status.code()));
+  throw std::runtime_error(message.append(": raggrad::").append(op).append(": ").append(text));
+}
+
+Call::Call(std::string_view op, const TorchTensor& like, const std::optional<std::string>& accumulation)
+    : op_(op), memory_(std::make_unique<CallMemory>(DeviceOf(like))) {
+  const Device device = DeviceOf(like);
+  context_.executor = &TorchExecutor();
+  if (device.is_cpu()) {
+    context_.allocator = memory_.get();
+  } else {
+    context_.allocator = &HostScratch();
+    context_.device_allocator = memory_.get();
+    context_.stream = CurrentStream(device.number);
+  }
+  if (!accumulation) return;
+  if (*accumulation == "sequential") {
+    context_.accumulation = Accumulation::kSequential;
+  } else if (*accumulation == "fast") {
+    context_.accumulation = Accumulation::kFast;
+  } else {
+    Throw(op, MakeError(Code::kInvalidArgument, "[accumulation: expected 'sequential' or 'fast', got '", *accumulation,
+                        "']"));
+  }
+}
+
+Call::~Call() = default;
+
+TensorView Call::View(const TorchTensor& tensor) {
+  const TorchTensor* rows = &tensor;
+  if (!tensor.is_contiguous()) rows = &copies_.emplace_back(::torch::stable::contiguous(tensor));
+  return {rows->const_data_ptr(), DTypeOf(tensor), ShapeOf(tensor), DeviceOf(tensor)};
+}
+
+MutableTensorView Call::Mutable(const TorchTensor& tensor, std::string_view name) {
+  if (!tensor.is_contiguous()) {
+    Throw(op_, MakeError(Code::kInvalidArgument, "[", name, ": expected a contiguous tensor]"));
+  }
+  return {tensor.mutable_data_ptr(), DTypeOf(tensor), ShapeOf(tensor), DeviceOf(tensor)};
+}
+
+TorchTensor Call::Take(Tensor output) { return memory_->Take(output); }
+
+SegmentCombiner CombinerOf(std::string_view op, std::string_view argument, std::string_view name) {
+  if (name == "sum") return SegmentCombiner::kSum;
+  if (name == "mean") return SegmentCombiner::kMean;
+  if (name == "sqrtn") return SegmentCombiner::kSqrtN;
+  Throw(op, MakeError(Code::kInvalidArgument, "[", argument, ": expected 'sum', 'mean' or 'sqrtn', got '", name, "']"));
+}
+
+}  // namespace raggrad::torch_door

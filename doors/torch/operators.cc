@@ -1,0 +1,62 @@
+// The list of operators: schemas, and the functions behind them.
+//
+// `accumulation` is "sequential", "fast" or nothing, which leaves the order of sums to the device. A gradient comes in
+// two forms: dense, and as rows (values and their ascending, unique indices).
+#include <torch/csrc/stable/library.h>
+
+#include "rows.h"
+#include "segments.h"
+
+using namespace raggrad::torch_door;
+
+STABLE_TORCH_LIBRARY(raggrad, library) {
+  library.def(
+      "sparse_segment(Tensor data, Tensor indices, Tensor segment_ids, SymInt num_segments, str combiner, "
+      "str? accumulation) -> Tensor");
+  library.def(
+      "sparse_segment_grad(Tensor grad, Tensor indices, Tensor segment_ids, SymInt table_rows, str combiner, "
+      "str? accumulation) -> Tensor");
+  library.def(
+      "sparse_segment_grad_rows(Tensor grad, Tensor indices, Tensor segment_ids, SymInt table_rows, str combiner, "
+      "str? accumulation) -> (Tensor values, Tensor rows)");
+  library.def(
+      "segment(Tensor data, Tensor segment_ids, SymInt num_segments, str combiner, str? accumulation) -> Tensor");
+  library.def("segment_grad(Tensor grad, Tensor segment_ids, str combiner, str? accumulation) -> Tensor");
+  library.def(
+      "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, str mode, bool include_last_offset, "
+      "int? padding_idx, bool sparse, str? accumulation) -> Tensor");
+  library.def(
+      "embedding_bag_grad(Tensor grad, Tensor indices, Tensor offsets, SymInt table_rows, str mode, "
+      "bool include_last_offset, int? padding_idx, str? accumulation) -> Tensor");
+  library.def(
+      "embedding_bag_grad_rows(Tensor grad, Tensor indices, Tensor offsets, SymInt table_rows, str mode, "
+      "bool include_last_offset, int? padding_idx, str? accumulation) -> (Tensor values, Tensor rows)");
+  library.def("embedding(Tensor weight, Tensor indices, int? padding_idx, bool sparse, str? accumulation) -> Tensor");
+  library.def(
+      "coalesce_rows(Tensor values, Tensor rows, SymInt table_rows, str? accumulation) -> (Tensor values, Tensor "
+      "rows)");
+  library.def("ascends(Tensor ids) -> Tensor");
+}
+
+// These know both devices.
+template <class Library>
+void ImplementOnEveryDevice(Library& library) {
+  library.impl("sparse_segment", TORCH_BOX(&SparseSegmentForward));
+  library.impl("sparse_segment_grad", TORCH_BOX(&SparseSegmentDenseGrad));
+  library.impl("sparse_segment_grad_rows", TORCH_BOX(&SparseSegmentGradRows));
+  library.impl("coalesce_rows", TORCH_BOX(&CoalesceRows));
+}
+
+// Functions of python/raggrad/torch stand in for the others on CUDA.
+STABLE_TORCH_LIBRARY_IMPL(raggrad, CPU, library) {
+  ImplementOnEveryDevice(library);
+  library.impl("segment", TORCH_BOX(&SegmentForward));
+  library.impl("segment_grad", TORCH_BOX(&SegmentGrad));
+  library.impl("embedding_bag", TORCH_BOX(&EmbeddingBagForward));
+  library.impl("embedding_bag_grad", TORCH_BOX(&EmbeddingBagDenseGrad));
+  library.impl("embedding_bag_grad_rows", TORCH_BOX(&EmbeddingBagGradRows));
+  library.impl("embedding", TORCH_BOX(&EmbeddingForward));
+  library.impl("ascends", TORCH_BOX(&Ascends));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(raggrad, CUDA, library) { ImplementOnEveryDevice(library); }

@@ -1,0 +1,40 @@
+"""raggrad in torch: embedding bags and segments with deterministic gradients, as functions, modules and operators.
+
+>>> import torch, raggrad.torch as rt
+>>> bag = rt.EmbeddingBag(10, 4, sparse=True)
+>>> bag(torch.tensor([[1, 2], [2, 3]])).sum().backward()
+>>> bag.weight.grad.indices()
+tensor([[1, 2, 3]])
+
+All operators are under torch.ops.raggrad.
+"""
+
+# Torch is looked at before anything imports it.
+from . import _load as _load
+
+# isort: split
+from . import _embedding_operators as _embedding_operators
+from . import _on_cuda as _on_cuda
+from .bags import embedding, embedding_bag
+from .modules import Embedding, EmbeddingBag
+from .segments import (
+    segment_mean,
+    segment_sqrtn,
+    segment_sum,
+    sparse_segment_mean,
+    sparse_segment_sqrtn,
+    sparse_segment_sum,
+)
+
+__all__ = [
+    "Embedding",
+    "EmbeddingBag",
+    "embedding",
+    "embedding_bag",
+    "segment_mean",
+    "segment_sqrtn",
+    "segment_sum",
+    "sparse_segment_mean",
+    "sparse_segment_sqrtn",
+    "sparse_segment_sum",
+]

@@ -1,0 +1,23 @@
+"""Errors of operators, in the words of the function that the user called."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
+_CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
+
+
+def named(error: RuntimeError, function: str, **arguments: str) -> Exception:
+    """The error that `function` raises when an operator raised `error`.
+
+    `arguments` has the user's names of the operator's arguments, where they differ. An error that is not ours is
+    returned as it is.
+    """
+    found = _TEXT.match(str(error))
+    if found is None:
+        return error
+    code, text = found.groups()
+    for ours, theirs in arguments.items():
+        text = re.sub(rf"\b{ours}\b", theirs, text)
+    return _CLASSES.get(code, RuntimeError)(f"raggrad.torch.{function}: {text}")

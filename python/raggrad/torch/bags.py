@@ -1,0 +1,160 @@
+"""embedding_bag and embedding: torch's functions of these names, with raggrad's gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from . import _embedding_operators as ops
+from ._errors import named
+from ._settings import order_of
+from ._sparse_gradients import keep_coalesced
+
+if TYPE_CHECKING:
+    from ..ragged import Ragged
+
+MODES = ("sum", "mean", "sqrtn")
+
+
+def embedding_bag(
+    input: Tensor | Ragged,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+    *,
+    accumulation: str | None = None,
+) -> Tensor:
+    """Pools rows of `weight` by bag: torch.nn.functional.embedding_bag, with one more mode, "sqrtn".
+
+    `input` has the ids of all bags, int32 or int64: 1-D with `offsets`, 2-D with one bag a row, a jagged nested tensor,
+    or a raggrad.Ragged. "sqrtn" divides the sum by the square root of the bag's size. An empty bag is zero.
+
+    sparse=True gives weight a COO gradient with unique, ascending rows that is marked coalesced, also after
+    `.backward()`; sparse=False a dense one. Neither uses atomics: the same input gives the same bits, with any number
+    of threads. `accumulation` chooses the order of the gradient's sums (raggrad.accumulation).
+
+    Copies nothing but operands that are not contiguous. The call takes 4 bytes per id besides its result, and the bytes
+    of all ids again if some are padding; backward takes up to 28 bytes per id.
+
+    `mode="max"`, `scale_grad_by_freq` and `per_sample_weights` are ValueErrors.
+
+    >>> import torch, raggrad.torch as rt
+    >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> rt.embedding_bag(torch.tensor([0, 2, 1]), weight, torch.tensor([0, 2]))
+    tensor([[3., 4.],
+            [3., 4.]])
+    """
+    name = "embedding_bag"
+    check_options(name, mode, scale_grad_by_freq)
+    if per_sample_weights is not None:
+        raise ValueError(f"raggrad.torch.{name}: per_sample_weights are not supported")
+    ids, starts, include_last_offset = _bags_of(name, input, offsets, include_last_offset)
+    padding_idx = _row_number(name, padding_idx, weight)
+    if max_norm is not None:
+        _limit_norms(weight, ids, max_norm, norm_type)
+    if sparse:
+        keep_coalesced(weight)
+    try:
+        return ops.embedding_bag(
+            weight, ids, starts, mode, include_last_offset, padding_idx, sparse, order_of(accumulation)
+        )
+    except RuntimeError as error:
+        raise named(error, name, indices="input", data="weight") from None
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+    *,
+    accumulation: str | None = None,
+) -> Tensor:
+    """Rows of `weight`: torch.nn.functional.embedding with raggrad's gradients, which embedding_bag describes.
+
+    `scale_grad_by_freq` is a ValueError.
+    """
+    name = "embedding"
+    check_options(name, "sum", scale_grad_by_freq)
+    padding_idx = _row_number(name, padding_idx, weight)
+    if max_norm is not None:
+        _limit_norms(weight, input, max_norm, norm_type)
+    if sparse:
+        keep_coalesced(weight)
+    try:
+        return ops.embedding(weight, input, padding_idx, sparse, order_of(accumulation))
+    except RuntimeError as error:
+        raise named(error, name, indices="input", data="weight") from None
+
+
+def check_options(name: str, mode: str, scale_grad_by_freq: bool) -> None:
+    """Refuses options that torch has and raggrad has not."""
+    if mode not in MODES:
+        raise ValueError(f"raggrad.torch.{name}: mode: expected 'sum', 'mean' or 'sqrtn', got {mode!r}")
+    if scale_grad_by_freq:
+        raise ValueError(f"raggrad.torch.{name}: scale_grad_by_freq is not supported")
+
+
+def _bags_of(
+    name: str, input: Tensor | Ragged, offsets: Tensor | None, include_last_offset: bool
+) -> tuple[Tensor, Tensor, bool]:
+    """Ids, offsets, and whether the last offset is an end."""
+    if not isinstance(input, Tensor):
+        return (*_parts_of_ragged(name, input, offsets), True)
+    if input.is_nested:
+        _check_no_offsets(name, offsets, "a nested tensor has its own")
+        if input.layout != torch.jagged or input.dim() != 2:
+            raise ValueError(f"raggrad.torch.{name}: input: expected a jagged nested tensor of 2 dimensions")
+        return input.values(), input.offsets(), True
+    if input.dim() == 2:
+        _check_no_offsets(name, offsets, "every row of a 2-D input is a bag")
+        bags, size = input.shape
+        return input.reshape(-1), torch.arange(bags, device=input.device) * size, False
+    if input.dim() != 1:
+        raise ValueError(f"raggrad.torch.{name}: input: expected 1 or 2 dimensions, got {input.dim()}")
+    if offsets is None:
+        raise ValueError(f"raggrad.torch.{name}: offsets: expected a tensor for a 1-D input, got None")
+    return input, offsets, include_last_offset
+
+
+def _parts_of_ragged(name: str, ragged: Ragged, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
+    splits, values = getattr(ragged, "nested_splits", None), getattr(ragged, "values", None)
+    if splits is None or len(splits) != 1:
+        raise TypeError(
+            f"raggrad.torch.{name}: input: expected a tensor or a raggrad.Ragged with one level of splits, "
+            f"got {type(ragged).__name__}"
+        )
+    _check_no_offsets(name, offsets, "a Ragged has its own")
+    ids = torch.as_tensor(values)
+    return ids, torch.as_tensor(splits[0]).to(ids.device)
+
+
+def _check_no_offsets(name: str, offsets: Tensor | None, why: str) -> None:
+    if offsets is not None:
+        raise ValueError(f"raggrad.torch.{name}: offsets: expected None, because {why}")
+
+
+def _row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None:
+    if padding_idx is None:
+        return None
+    rows = weight.shape[0]
+    if not -rows <= padding_idx < rows:
+        raise ValueError(f"raggrad.torch.{name}: padding_idx: expected {-rows} to {rows - 1}, got {padding_idx}")
+    return padding_idx + rows if padding_idx < 0 else padding_idx
+
+
+def _limit_norms(weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
+    with torch.no_grad():
+        torch.embedding_renorm_(weight, ids.contiguous(), max_norm, norm_type)

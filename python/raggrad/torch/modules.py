@@ -1,0 +1,64 @@
+"""EmbeddingBag and Embedding: torch's modules of these names, with raggrad's gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from .bags import check_options, embedding, embedding_bag
+
+if TYPE_CHECKING:
+    from ..ragged import Ragged
+
+
+class EmbeddingBag(nn.EmbeddingBag):
+    """nn.EmbeddingBag whose forward and gradient are raggrad.torch.embedding_bag's.
+
+    Constructors, parameters, state_dict and repr are nn.EmbeddingBag's, so checkpoints load both ways. There is one
+    more mode, "sqrtn"; `mode="max"` and `scale_grad_by_freq` are ValueErrors.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_options("EmbeddingBag", self.mode, self.scale_grad_by_freq)
+
+    def forward(
+        self, input: Tensor | Ragged, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    ) -> Tensor:
+        return embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+
+class Embedding(nn.Embedding):
+    """nn.Embedding whose gradient is raggrad.torch.embedding's.
+
+    Constructors, parameters, state_dict and repr are nn.Embedding's, so checkpoints load both ways.
+    `scale_grad_by_freq` is a ValueError.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_options("Embedding", "sum", self.scale_grad_by_freq)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )

@@ -1,0 +1,115 @@
+"""Sums, means and sums over square roots of rows, by segment."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import _operators as ops
+from ._errors import named
+from ._settings import order_of
+
+
+def segment_sum(
+    data: Tensor, segment_ids: Tensor, num_segments: int | None = None, *, accumulation: str | None = None
+) -> Tensor:
+    """Row s is the sum of data[i] over all i with segment_ids[i] == s. Ids come in any order.
+
+    `num_segments` is the number of rows, by default the largest id plus one, which has to be read from a GPU then. An
+    id out of range is a ValueError. Rows of a segment are added in the order they have in `data`; half and bfloat16 in
+    float32, rounded once. The same bits on every run and with any number of threads. Takes 8 bytes per id, 24 if they
+    are not in order; rows are read where they lie.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.segment_sum(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]))
+    tensor([[2.],
+            [5.]])
+    """
+    return _segment("segment_sum", "sum", data, segment_ids, num_segments, accumulation)
+
+
+def segment_mean(
+    data: Tensor, segment_ids: Tensor, num_segments: int | None = None, *, accumulation: str | None = None
+) -> Tensor:
+    """segment_sum divided by the number of rows. A segment without rows is zero."""
+    return _segment("segment_mean", "mean", data, segment_ids, num_segments, accumulation)
+
+
+def segment_sqrtn(
+    data: Tensor, segment_ids: Tensor, num_segments: int | None = None, *, accumulation: str | None = None
+) -> Tensor:
+    """segment_sum divided by the square root of the number of rows. A segment without rows is zero."""
+    return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments, accumulation)
+
+
+def sparse_segment_sum(
+    data: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    num_segments: int | None = None,
+    *,
+    accumulation: str | None = None,
+) -> Tensor:
+    """Row s is the sum of data[indices[i]] over all i with segment_ids[i] == s: TensorFlow's SparseSegmentSum.
+
+    `segment_ids` ascend and may skip. `num_segments` is the number of rows, by default the last id plus one, which has
+    to be read from a GPU then. The gradient of `data` is dense. TensorFlow's bits on the CPU, with any number of
+    threads. The forward takes no memory besides its result, backward up to 24 bytes per id.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.sparse_segment_sum(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), torch.tensor([0, 0, 1]))
+    tensor([[5.],
+            [4.]])
+    """
+    return _sparse_segment("sparse_segment_sum", "sum", data, indices, segment_ids, num_segments, accumulation)
+
+
+def sparse_segment_mean(
+    data: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    num_segments: int | None = None,
+    *,
+    accumulation: str | None = None,
+) -> Tensor:
+    """sparse_segment_sum divided by the number of rows. A segment without rows is zero."""
+    return _sparse_segment("sparse_segment_mean", "mean", data, indices, segment_ids, num_segments, accumulation)
+
+
+def sparse_segment_sqrtn(
+    data: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    num_segments: int | None = None,
+    *,
+    accumulation: str | None = None,
+) -> Tensor:
+    """sparse_segment_sum divided by the square root of the number of rows. A segment without rows is zero."""
+    return _sparse_segment("sparse_segment_sqrtn", "sqrtn", data, indices, segment_ids, num_segments, accumulation)
+
+
+def _segment(
+    name: str, combiner: str, data: Tensor, segment_ids: Tensor, num_segments: int | None, accumulation: str | None
+) -> Tensor:
+    if num_segments is None:
+        num_segments = int(segment_ids.max()) + 1 if segment_ids.numel() else 0
+    try:
+        return ops.segment(data, segment_ids, num_segments, combiner, order_of(accumulation))
+    except RuntimeError as error:
+        raise named(error, name) from None
+
+
+def _sparse_segment(
+    name: str,
+    combiner: str,
+    data: Tensor,
+    indices: Tensor,
+    segment_ids: Tensor,
+    num_segments: int | None,
+    accumulation: str | None,
+) -> Tensor:
+    if num_segments is None:
+        num_segments = int(segment_ids[-1]) + 1 if segment_ids.numel() else 0
+    try:
+        return ops.sparse_segment(data, indices, segment_ids, num_segments, combiner, order_of(accumulation))
+    except RuntimeError as error:
+        raise named(error, name) from None

@@ -1,0 +1,95 @@
+"""Derivatives of first and second order, torch.func, and the checks torch has for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .door import random_bags, random_table, rt, torch
+
+BAGS = random_bags(bags=6, rows=8, seed=4)
+SEGMENTS = BAGS.segment_ids
+TABLE = random_table(rows=8, width=2)
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "embedding_bag": lambda w: rt.embedding_bag(BAGS.ids, w, BAGS.offsets, padding_idx=2),
+    "embedding_bag 2-D": lambda w: rt.embedding_bag(BAGS.ids[:8].reshape(4, 2), w, mode="sqrtn"),
+    "embedding": lambda w: rt.embedding(BAGS.ids, w),
+    "segment_mean": lambda w: rt.segment_mean(w, torch.tensor([2, 0, 2, 1, 0, 0, 4, 2])),
+    "sparse_segment_mean": lambda w: rt.sparse_segment_mean(w, BAGS.ids, SEGMENTS, 6),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradcheck(name: str) -> None:
+    weight = TABLE.clone().requires_grad_()
+    assert torch.autograd.gradcheck(FUNCTIONS[name], weight, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(FUNCTIONS[name], weight)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_transforms(name: str) -> None:
+    function = FUNCTIONS[name]
+    wanted = torch.autograd.functional.jacobian(function, TABLE)
+    torch.testing.assert_close(torch.func.jacrev(function)(TABLE), wanted)
+    torch.testing.assert_close(torch.func.jacfwd(function)(TABLE), wanted)
+    torch.testing.assert_close(torch.func.jvp(function, (TABLE,), (TABLE,))[1], function(TABLE))
+    stacked = torch.stack([TABLE, 2 * TABLE])
+    torch.testing.assert_close(torch.func.vmap(function)(stacked), torch.stack([function(t) for t in stacked]))
+    hessian = torch.func.hessian(lambda w: function(w).pow(2).sum())(TABLE)
+    torch.testing.assert_close(hessian, torch.einsum("abij,abkl->ijkl", wanted, wanted) * 2)
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_second_derivative_of_sparse_rows(padding_idx: int | None) -> None:
+    upstream = random_table(rows=BAGS.count, width=2).requires_grad_()
+    options = ("mean", False, padding_idx, None)
+    bag_rows = torch.ops.raggrad.embedding_bag_grad_rows
+    rows = torch.ops.raggrad.sparse_segment_grad_rows
+    calls = [
+        lambda g: bag_rows(g, BAGS.ids, BAGS.offsets, 8, *options)[0],
+        lambda g: rows(g, BAGS.ids, SEGMENTS, 8, "sqrtn", None)[0],
+        lambda g: torch.ops.raggrad.coalesce_rows(g, torch.tensor([3, 1, 3, 0, 1, 7]), 8, None)[0],
+    ]
+    for call in calls:
+        assert torch.autograd.gradcheck(call, upstream)
+        assert torch.autograd.gradgradcheck(call, upstream)
+
+
+def operator_calls() -> dict[str, tuple[Any, ...]]:
+    weight = random_table(torch.float32, rows=8, width=2).requires_grad_()
+    grad = random_table(torch.float32, rows=BAGS.count, width=2).requires_grad_()
+    order = torch.tensor([3, 1, 3, 0, 1, 5])
+    return {
+        "sparse_segment": (weight, BAGS.ids, SEGMENTS, 6, "mean", None),
+        "sparse_segment_grad": (grad, BAGS.ids, SEGMENTS, 8, "mean", "fast"),
+        "sparse_segment_grad_rows": (grad, BAGS.ids, SEGMENTS, 8, "sum", None),
+        "segment": (grad, order, 6, "sqrtn", None),
+        "segment_grad": (grad, order, "mean", None),
+        "embedding_bag": (weight, BAGS.ids, BAGS.offsets, "mean", False, 3, False, None),
+        "embedding_bag_grad": (grad, BAGS.ids, BAGS.offsets, 8, "sum", False, None, None),
+        "embedding_bag_grad_rows": (grad, BAGS.ids, BAGS.offsets, 8, "mean", False, 3, None),
+        "embedding": (weight, BAGS.ids[:8].reshape(4, 2), 3, False, None),
+        "coalesce_rows": (grad, order, 8, None),
+        "ascends": (order,),
+    }
+
+
+def test_every_operator_is_called() -> None:
+    names = torch._C._dispatch_get_all_op_names()
+    ours = {name.removeprefix("raggrad::") for name in names if name.startswith("raggrad::")}
+    assert ours == set(operator_calls())
+
+
+@pytest.mark.parametrize("name", operator_calls())
+def test_opcheck(name: str) -> None:
+    torch.library.opcheck(getattr(torch.ops.raggrad, name).default, operator_calls()[name])
+
+
+def test_opcheck_of_a_sparse_gradient() -> None:
+    arguments = list(operator_calls()["embedding_bag"])
+    arguments[6] = True
+    torch.library.opcheck(torch.ops.raggrad.embedding_bag.default, tuple(arguments))

@@ -1,0 +1,85 @@
+"""Errors name the function and the argument that the user wrote."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import raggrad
+
+from .door import random_table, rt, torch
+
+WEIGHT, IDS, OFFSETS = random_table(rows=10), torch.tensor([1, 2, 3]), torch.tensor([0, 2])
+
+
+def bag(ids: Any = IDS, weight: Any = WEIGHT, offsets: Any = OFFSETS, **options: Any) -> Callable[[], Any]:
+    return lambda: rt.embedding_bag(ids, weight, offsets, **options)
+
+
+CASES = {
+    "id too large": (bag(torch.tensor([1, 99, 3])), "embedding_bag: .*input[1] == 99 out of range [0, 10)"),
+    "id negative": (bag(torch.tensor([-1, 9, 3])), "embedding_bag: .*input[0] == -1 out of range"),
+    "float ids": (bag(IDS.float()), "embedding_bag: [input: expected int32 or int64, got float32]"),
+    "float offsets": (bag(offsets=OFFSETS.float()), "embedding_bag: [offsets: expected int32 or int64, got float32]"),
+    "first offset": (bag(offsets=OFFSETS + 1), "embedding_bag: [offsets[0]: expected 0, got 1]"),
+    "offsets fall": (bag(offsets=torch.tensor([0, 2, 1])), "embedding_bag: [offsets[2]: expected at least 2"),
+    "last offset": (bag(offsets=torch.tensor([0, 4])), "embedding_bag: [offsets[1]: expected at most 3"),
+    "no end": (bag(offsets=OFFSETS[:0], include_last_offset=True), "embedding_bag: [offsets: expected at least one"),
+    "offsets missing": (bag(offsets=None), "embedding_bag: offsets: expected a tensor for a 1-D input, got None"),
+    "offsets and rows": (bag(IDS[None]), "embedding_bag: offsets: expected None, because every row"),
+    "three dimensions": (bag(IDS[None, None]), "embedding_bag: input: expected 1 or 2 dimensions, got 3"),
+    "weight dtype": (bag(weight=WEIGHT.to(torch.complex64)), "embedding_bag: weight has dtype complex64"),
+    "weight of another type": (bag(weight=WEIGHT.to(torch.float8_e5m2)), "embedding_bag: weight has dtype"),
+    "max": (bag(mode="max"), "embedding_bag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"),
+    "scale_grad_by_freq": (bag(scale_grad_by_freq=True), "embedding_bag: scale_grad_by_freq is not supported"),
+    "padding_idx": (bag(padding_idx=10), "embedding_bag: padding_idx: expected -10 to 9, got 10"),
+    "accumulation": (bag(accumulation="best"), "embedding_bag: [accumulation: expected 'sequential' or 'fast'"),
+    "module's mode": (lambda: rt.EmbeddingBag(3, 2, mode="max"), "EmbeddingBag: mode: expected 'sum', 'mean'"),
+    "module's scaling": (lambda: rt.Embedding(3, 2, scale_grad_by_freq=True), "Embedding: scale_grad_by_freq"),
+    "embedding": (lambda: rt.embedding(IDS + 9, WEIGHT), "embedding: .*input[0] == 10 out of range"),
+    "segment id": (lambda: rt.segment_sum(WEIGHT[:3], IDS, 3), "segment_sum: [segment_ids[2]: expected 0 to 2, got 3]"),
+    "segment rows": (lambda: rt.segment_mean(WEIGHT, IDS), "segment_mean: [segment_ids: expected one for every row"),
+    "num_segments": (lambda: rt.segment_mean(WEIGHT[:3], IDS, -1), "segment_mean: [num_segments: expected 0 to"),
+    "segments fall": (lambda: rt.sparse_segment_sum(WEIGHT, IDS, torch.tensor([0, 2, 1])), "sparse_segment_sum: "),
+    "sparse index": (lambda: rt.sparse_segment_mean(WEIGHT, IDS + 9, IDS * 0), "sparse_segment_mean: .*indices[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors(case: str) -> None:
+    call, text = CASES[case]
+    pattern = re.escape("raggrad.torch." + text).replace(r"\.\*", ".*")
+    with pytest.raises(ValueError, match=pattern):
+        call()
+
+
+def test_ragged_ids_of_two_levels() -> None:
+    ragged = raggrad.Ragged.from_lists([[[1], [2]], [[3]]])
+    with pytest.raises(TypeError, match=r"embedding_bag: input: expected a tensor or a raggrad.Ragged with one level"):
+        rt.embedding_bag(ragged, WEIGHT)
+    with pytest.raises(TypeError, match="got list"):
+        rt.embedding_bag([1, 2], WEIGHT)
+
+
+def test_an_operator_says_its_name() -> None:
+    with pytest.raises(RuntimeError, match=r"INVALID_ARGUMENT: raggrad::sparse_segment: .*indices\[0\] == 10"):
+        torch.ops.raggrad.sparse_segment(WEIGHT, IDS + 9, IDS * 0, 1, "sum", None)
+    with pytest.raises(RuntimeError, match=r"\[combiner: expected 'sum', 'mean' or 'sqrtn', got 'prod'\]"):
+        torch.ops.raggrad.sparse_segment(WEIGHT, IDS, IDS * 0, 1, "prod", None)
+
+
+@pytest.mark.parametrize(
+    ("stub", "text"),
+    [
+        ("sys.modules['torch'] = None", "raggrad.torch needs torch 2.10 or newer, and no torch can be imported"),
+        ("sys.modules['torch'] = types.SimpleNamespace(__version__='2.9.1+cpu')", "and this is torch 2.9.1+cpu"),
+    ],
+    ids=["missing", "too old"],
+)
+def test_a_torch_that_cannot_be_used(stub: str, text: str) -> None:
+    code = f"import sys, types; {stub}\ntry:\n import raggrad.torch\nexcept ImportError as error: print(error)"
+    assert text in subprocess.check_output([sys.executable, "-c", code], text=True)
