@@ -187,9 +187,11 @@ Call::Call(std::string_view op, const TorchTensor& like, const std::optional<std
     context_.accumulation = Accumulation::kSequential;
   } else if (*accumulation == "fast") {
     context_.accumulation = Accumulation::kFast;
+  } else if (*accumulation == "reproducible") {
+    context_.accumulation = Accumulation::kReproducible;
   } else {
-    Throw(op, MakeError(Code::kInvalidArgument, "[accumulation: expected 'sequential' or 'fast', got '", *accumulation,
-                        "']"));
+    Throw(op, MakeError(Code::kInvalidArgument, "[accumulation: expected 'sequential', 'fast' or 'reproducible', got '",
+                        *accumulation, "']"));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "rows.h"
 #include "segments.h"
+#include "sparse.h"
 
 using namespace raggrad::torch_door;
 
@@ -35,6 +36,19 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
   library.def(
       "coalesce_rows(Tensor values, Tensor rows, SymInt table_rows, str? accumulation) -> (Tensor values, Tensor "
       "rows)");
+  library.def("index_add(Tensor input, Tensor source, Tensor index, float alpha, str? accumulation) -> Tensor");
+  library.def(
+      "fill_empty_rows(Tensor values, Tensor default_value, Tensor indices, SymInt[] shape) -> "
+      "(Tensor values, Tensor indices, Tensor empty_rows, Tensor places)");
+  library.def(
+      "fill_empty_rows_grad(Tensor grad, Tensor places, str? accumulation) -> (Tensor d_values, Tensor "
+      "d_default_value)");
+  library.def(
+      "sparse_slice(Tensor values, Tensor indices, SymInt[] shape, SymInt[] start, SymInt[] size) -> "
+      "(Tensor values, Tensor indices)");
+  library.def(
+      "sparse_slice_grad(Tensor grad, Tensor indices, Tensor output_indices, SymInt[] shape, SymInt[] start, "
+      "SymInt[] size) -> Tensor");
   library.def("ascends(Tensor ids) -> Tensor");
 }
 
@@ -45,6 +59,11 @@ void ImplementOnEveryDevice(Library& library) {
   library.impl("sparse_segment_grad", TORCH_BOX(&SparseSegmentDenseGrad));
   library.impl("sparse_segment_grad_rows", TORCH_BOX(&SparseSegmentGradRows));
   library.impl("coalesce_rows", TORCH_BOX(&CoalesceRows));
+  library.impl("index_add", TORCH_BOX(&IndexAdd));
+  library.impl("fill_empty_rows", TORCH_BOX(&FillEmptyRows));
+  library.impl("fill_empty_rows_grad", TORCH_BOX(&FillEmptyRowsGrad));
+  library.impl("sparse_slice", TORCH_BOX(&SparseSliceForward));
+  library.impl("sparse_slice_grad", TORCH_BOX(&SparseSliceBackward));
 }
 
 // Functions of python/raggrad/torch stand in for the others on CUDA.

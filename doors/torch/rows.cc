@@ -1,5 +1,7 @@
 #include "rows.h"
 
+#include <torch/csrc/stable/ops.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -20,6 +22,20 @@ std::tuple<TorchTensor, TorchTensor> CoalesceRows(const TorchTensor& values, con
   Call call("coalesce_rows", values, accumulation);
   IndexedSlices unique = call.Get(Coalesce({call.View(values), call.View(rows), table_rows}, call.context()));
   return {call.Take(std::move(unique.values)), call.Take(std::move(unique.indices))};
+}
+
+TorchTensor IndexAdd(const TorchTensor& input, const TorchTensor& source, const TorchTensor& index, double alpha,
+                     const std::optional<std::string>& accumulation) {
+  Call call("index_add", input, accumulation);
+  if (input.dim() == 0 || source.scalar_type() != input.scalar_type()) {
+    call.Check(Status(Code::kInvalidArgument, "[source: expected rows of the dtype of input]"));
+  }
+  TorchTensor sum = ::torch::stable::new_empty(input, input.sizes());
+  ::torch::stable::copy_(sum, input);
+  // One step of gradient descent with a negative rate: w - (-alpha * g).
+  call.Check(ApplyRows({call.View(source), call.View(index), input.size(0)}, Sgd{-alpha}, call.Mutable(sum, "input"),
+                       call.context()));
+  return sum;
 }
 
 TorchTensor Ascends(const TorchTensor& ids) {

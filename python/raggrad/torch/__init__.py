@@ -25,16 +25,21 @@ from .segments import (
     sparse_segment_sqrtn,
     sparse_segment_sum,
 )
+from .sparse import coalesce, fill_empty_rows, index_add, sparse_slice
 
 __all__ = [
     "Embedding",
     "EmbeddingBag",
+    "coalesce",
     "embedding",
     "embedding_bag",
+    "fill_empty_rows",
+    "index_add",
     "segment_mean",
     "segment_sqrtn",
     "segment_sum",
     "sparse_segment_mean",
     "sparse_segment_sqrtn",
     "sparse_segment_sum",
+    "sparse_slice",
 ]

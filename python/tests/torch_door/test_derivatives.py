@@ -63,6 +63,7 @@ def operator_calls() -> dict[str, tuple[Any, ...]]:
     weight = random_table(torch.float32, rows=8, width=2).requires_grad_()
     grad = random_table(torch.float32, rows=BAGS.count, width=2).requires_grad_()
     order = torch.tensor([3, 1, 3, 0, 1, 5])
+    places = torch.tensor([[0, 1], [2, 0], [2, 3]])
     return {
         "sparse_segment": (weight, BAGS.ids, SEGMENTS, 6, "mean", None),
         "sparse_segment_grad": (grad, BAGS.ids, SEGMENTS, 8, "mean", "fast"),
@@ -74,6 +75,11 @@ def operator_calls() -> dict[str, tuple[Any, ...]]:
         "embedding_bag_grad_rows": (grad, BAGS.ids, BAGS.offsets, 8, "mean", False, 3, None),
         "embedding": (weight, BAGS.ids[:8].reshape(4, 2), 3, False, None),
         "coalesce_rows": (grad, order, 8, None),
+        "index_add": (weight, grad, order, 2.0, None),
+        "fill_empty_rows": (grad[:3, 0], grad[0, 1], places, [4, 5]),
+        "fill_empty_rows_grad": (grad[:5, 0], torch.tensor([4, 0, 2]), None),
+        "sparse_slice": (grad[:3, 0], places, [4, 5], [1, 0], [3, 2]),
+        "sparse_slice_grad": (grad[:1, 0], places, torch.tensor([[1, 0]]), [4, 5], [1, 0], [3, 2]),
         "ascends": (order,),
     }
 

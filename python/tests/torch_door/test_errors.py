@@ -20,6 +20,10 @@ def bag(ids: Any = IDS, weight: Any = WEIGHT, offsets: Any = OFFSETS, **options:
     return lambda: rt.embedding_bag(ids, weight, offsets, **options)
 
 
+def coo(values: Any, shape: tuple[int, ...] = (5,)) -> Any:
+    return torch.sparse_coo_tensor(torch.stack([IDS] * len(shape)), values, (*shape, *values.shape[1:]))
+
+
 CASES = {
     "id too large": (bag(torch.tensor([1, 99, 3])), "embedding_bag: .*input[1] == 99 out of range [0, 10)"),
     "id negative": (bag(torch.tensor([-1, 9, 3])), "embedding_bag: .*input[0] == -1 out of range"),
@@ -37,7 +41,7 @@ CASES = {
     "max": (bag(mode="max"), "embedding_bag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"),
     "scale_grad_by_freq": (bag(scale_grad_by_freq=True), "embedding_bag: scale_grad_by_freq is not supported"),
     "padding_idx": (bag(padding_idx=10), "embedding_bag: padding_idx: expected -10 to 9, got 10"),
-    "accumulation": (bag(accumulation="best"), "embedding_bag: [accumulation: expected 'sequential' or 'fast'"),
+    "accumulation": (bag(accumulation="best"), "embedding_bag: [accumulation: expected 'sequential', 'fast' or"),
     "module's mode": (lambda: rt.EmbeddingBag(3, 2, mode="max"), "EmbeddingBag: mode: expected 'sum', 'mean'"),
     "module's scaling": (lambda: rt.Embedding(3, 2, scale_grad_by_freq=True), "Embedding: scale_grad_by_freq"),
     "embedding": (lambda: rt.embedding(IDS + 9, WEIGHT), "embedding: .*input[0] == 10 out of range"),
@@ -46,6 +50,16 @@ CASES = {
     "num_segments": (lambda: rt.segment_mean(WEIGHT[:3], IDS, -1), "segment_mean: [num_segments: expected 0 to"),
     "segments fall": (lambda: rt.sparse_segment_sum(WEIGHT, IDS, torch.tensor([0, 2, 1])), "sparse_segment_sum: "),
     "sparse index": (lambda: rt.sparse_segment_mean(WEIGHT, IDS + 9, IDS * 0), "sparse_segment_mean: .*indices[0]"),
+    "index_add index": (lambda: rt.index_add(WEIGHT, 0, IDS + 9, WEIGHT[:3]), "index_add: Index 10 out of range"),
+    "index_add rows": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT), "index_add: "),
+    "index_add widths": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3, :2]), "index_add: "),
+    "index_add dtypes": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3].float()), "index_add: [source: expected"),
+    "index_add integers": (lambda: rt.index_add(IDS, 0, IDS, IDS), "index_add: "),
+    "coalesce integers": (lambda: rt.coalesce(coo(IDS)), "coalesce: "),
+    "coalesce places": (lambda: rt.coalesce(coo(IDS.double(), (2**20, 2**20))), "coalesce: coo: expected at most"),
+    "dense dimensions": (lambda: rt.fill_empty_rows(coo(WEIGHT[:3]), 0.0), "fill_empty_rows: coo: expected no dense"),
+    "start": (lambda: rt.sparse_slice(coo(IDS.double()), [0, 0], [1]), "sparse_slice: start: expected 1 numbers"),
+    "size": (lambda: rt.sparse_slice(coo(IDS.double()), [0], [-1]), "sparse_slice: size: expected 1 numbers that"),
 }  # fmt: skip
 
 
@@ -63,6 +77,14 @@ def test_ragged_ids_of_two_levels() -> None:
         rt.embedding_bag(ragged, WEIGHT)
     with pytest.raises(TypeError, match="got list"):
         rt.embedding_bag([1, 2], WEIGHT)
+
+
+@pytest.mark.parametrize("function", ["coalesce", "fill_empty_rows", "sparse_slice"])
+def test_functions_on_sparse_tensors_refuse_others(function: str) -> None:
+    arguments = {"coalesce": (), "fill_empty_rows": (0.0,), "sparse_slice": ([0], [1])}[function]
+    for other in (WEIGHT, WEIGHT.to_sparse_csr(), [1.0]):
+        with pytest.raises(TypeError, match=rf"raggrad\.torch\.{function}: coo: expected a sparse COO tensor"):
+            getattr(rt, function)(other, *arguments)
 
 
 def test_an_operator_says_its_name() -> None:

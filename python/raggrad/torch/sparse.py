@@ -1,0 +1,160 @@
+"""Functions on sparse COO tensors, and index_add. Gradients flow through the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _sparse_operators as ops
+from ._errors import named
+from ._operators import coalesce_rows
+from ._settings import order_of
+
+_MOST_PLACES = 2**32  # that rows of a gradient can be numbered by
+
+
+def index_add(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: float = 1.0,
+    accumulation: str | None = None,
+) -> Tensor:
+    """input with alpha * source[i] added to slice index[i] of dimension `dim`, for every i: torch.index_add.
+
+    Slices of one place are first added up, half and bfloat16 in float32, then to the input: the same bits on every run
+    and with any number of threads, also where torch's function depends on chance. Floating-point types only. Copies the
+    input, and source too if `dim` is not 0; takes up to 24 bytes per index besides.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.index_add(torch.zeros(3, 1), 0, torch.tensor([2, 0, 2]), torch.tensor([[1.0], [2.0], [4.0]]))
+    tensor([[2.],
+            [0.],
+            [5.]])
+    """
+    rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))
+    try:
+        sums = ops.index_add(rows, slices, index, float(alpha), order_of(accumulation))
+    except RuntimeError as error:
+        raise named(error, "index_add", indices="index", values="source", table="input") from None
+    return sums if dim == 0 else sums.movedim(0, dim)
+
+
+def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:
+    """The sparse tensor with every place once, in order: Tensor.coalesce(), with the same bits on every run.
+
+    A tensor that is marked coalesced is returned as it is. The sparse dimensions may have up to 2^32 places together.
+    Takes up to 24 bytes per entry besides the result, and 8 more for each if there are several sparse dimensions.
+
+    >>> import torch, raggrad.torch as rt
+    >>> twice = torch.sparse_coo_tensor(torch.tensor([[7, 3, 7]]), torch.tensor([1.0, 2.0, 4.0]), (10,))
+    >>> rt.coalesce(twice).values()
+    tensor([2., 5.])
+    """
+    _check_coo("coalesce", coo)
+    return coo if coo.is_coalesced() else _Coalesce.apply(coo, order_of(accumulation))
+
+
+class _Coalesce(torch.autograd.Function):
+    """Both tensors have the same numbers at the same places, so the gradient passes unchanged."""
+
+    @staticmethod
+    def forward(ctx: Any, coo: Tensor, accumulation: str | None) -> Tensor:
+        places, shape = coo._indices(), coo.shape[: coo.sparse_dim()]
+        count = torch.Size(shape).numel()
+        if count > _MOST_PLACES:
+            raise ValueError(f"raggrad.torch.coalesce: coo: expected at most {_MOST_PLACES} places, got {count}")
+        try:
+            values, unique = coalesce_rows(coo._values(), _numbers_of(places, shape), count, accumulation)
+        except RuntimeError as error:
+            raise named(error, "coalesce", values="coo", rows="coo", indices="coo") from None
+        indices = torch.stack(torch.unravel_index(unique, shape)) if len(shape) > 1 else unique.unsqueeze(0)
+        return torch.sparse_coo_tensor(indices, values, coo.shape, is_coalesced=True, check_invariants=False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return grad, None
+
+
+def _numbers_of(places: Tensor, shape: torch.Size) -> Tensor:
+    """One number for every place: rows first."""
+    number = places[0]
+    for dimension in range(1, len(shape)):
+        number = number * shape[dimension] + places[dimension]
+    return number
+
+
+def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Gives every row without entries one with the default value, in its first column.
+
+    Returns the sparse tensor, coalesced, and a tensor that says which rows were empty. Differentiable in the values of
+    `coo` and in `default_value`. A tensor that is not coalesced is coalesced first.
+
+    >>> import torch, raggrad.torch as rt
+    >>> coo = torch.tensor([[0.0, 3.0], [0.0, 0.0]]).to_sparse()
+    >>> filled, empty = rt.fill_empty_rows(coo, 9.0)
+    >>> filled.to_dense(), empty
+    (tensor([[0., 3.],
+            [9., 0.]]), tensor([False,  True]))
+    """
+    entries = _entries_of("fill_empty_rows", coo)
+    values = entries.values()
+    default = torch.as_tensor(default_value, dtype=values.dtype, device=values.device)
+    try:
+        filled, indices, empty_rows, _ = ops.fill_empty_rows(
+            values, default, entries.indices().t().contiguous(), list(coo.shape)
+        )
+    except RuntimeError as error:
+        raise named(error, "fill_empty_rows", values="coo", indices="coo") from None
+    return _coo(indices, filled, coo.shape), empty_rows
+
+
+def sparse_slice(coo: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
+    """The box [start, start + size) of a sparse tensor, coalesced, cut off where the tensor ends.
+
+    Differentiable in the values of `coo`. A tensor that is not coalesced is coalesced first.
+
+    >>> import torch, raggrad.torch as rt
+    >>> coo = torch.tensor([[0.0, 3.0], [5.0, 0.0]]).to_sparse()
+    >>> rt.sparse_slice(coo, [0, 1], [2, 1]).to_dense()
+    tensor([[3.],
+            [0.]])
+    """
+    entries = _entries_of("sparse_slice", coo)
+    begin, extent = [int(number) for number in start], [int(number) for number in size]
+    for argument, numbers in (("start", begin), ("size", extent)):
+        if len(numbers) != coo.dim() or min(numbers, default=0) < 0:
+            raise ValueError(
+                f"raggrad.torch.sparse_slice: {argument}: expected {coo.dim()} numbers that are not negative, "
+                f"got {numbers}"
+            )
+    try:
+        values, indices = ops.sparse_slice(
+            entries.values(), entries.indices().t().contiguous(), list(coo.shape), begin, extent
+        )
+    except RuntimeError as error:
+        raise named(error, "sparse_slice", values="coo", indices="coo") from None
+    shape = [max(min(n, whole - first), 0) for n, whole, first in zip(extent, coo.shape, begin, strict=True)]
+    return _coo(indices, values, shape)
+
+
+def _check_coo(name: str, coo: Tensor) -> None:
+    if not isinstance(coo, Tensor) or coo.layout != torch.sparse_coo:
+        kind = coo.layout if isinstance(coo, Tensor) else type(coo).__name__
+        raise TypeError(f"raggrad.torch.{name}: coo: expected a sparse COO tensor, got {kind}")
+
+
+def _entries_of(name: str, coo: Tensor) -> Tensor:
+    _check_coo(name, coo)
+    if coo.dense_dim() != 0:
+        raise ValueError(f"raggrad.torch.{name}: coo: expected no dense dimensions, got {coo.dense_dim()}")
+    return coalesce(coo)
+
+
+def _coo(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.sparse_coo_tensor(indices.t(), values, shape, is_coalesced=True, check_invariants=False)

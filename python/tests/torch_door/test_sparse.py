@@ -1,0 +1,149 @@
+"""index_add, coalesce, fill_empty_rows and sparse_slice: values and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .door import FLOATS, random_bags, rt, tolerance, torch
+
+PLACES = torch.tensor([[3, 0, 3, 3, 1], [1, 2, 1, 0, 2]])
+SHAPE = (5, 4)
+
+
+def leaf(*shape: int, dtype: Any = torch.float64, seed: int = 1) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+def coo(values: Any, places: Any = PLACES, shape: tuple[int, ...] = SHAPE) -> Any:
+    return torch.sparse_coo_tensor(places, values, (*shape, *values.shape[1:]), check_invariants=True)
+
+
+def check_gradients(ours: Any, theirs: Any, *leaves: Any) -> None:
+    torch.testing.assert_close(ours, theirs, **tolerance(ours.dtype))
+    upstream = leaf(*ours.shape, dtype=ours.dtype, seed=9).detach()
+
+    def gradients(output: Any) -> tuple[Any, ...]:
+        return torch.autograd.grad(output, leaves, upstream, retain_graph=True)
+
+    for mine, wanted in zip(gradients(ours), gradients(theirs), strict=True):
+        torch.testing.assert_close(mine, wanted, **tolerance(mine.dtype))
+
+
+@pytest.mark.parametrize("alpha", [1.0, -0.5])
+@pytest.mark.parametrize("ids", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_index_add(dtype: Any, ids: Any, alpha: float) -> None:
+    index = random_bags(ids, bags=20, rows=9).ids[:30]
+    table, source = leaf(9, 5, dtype=dtype), leaf(30, 5, dtype=dtype, seed=2)
+    before = table.detach().clone()
+    ours = rt.index_add(table, 0, index, source, alpha=alpha)
+    exact = torch.index_add(table.double(), 0, index, source.double(), alpha=alpha)
+    torch.testing.assert_close(ours, exact.to(dtype), **tolerance(dtype))
+    upstream = leaf(9, 5, dtype=dtype, seed=9).detach()
+    for mine, wanted in zip(
+        torch.autograd.grad(ours, (table, source), upstream),
+        torch.autograd.grad(exact, (table, source), upstream.double()),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, wanted.to(dtype), **tolerance(dtype))
+    assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize("dim", [1, -1, 2])
+def test_index_add_along_other_dimensions(dim: int) -> None:
+    index = torch.tensor([1, 0, 1, 2])
+    shape = [3, 4, 5]
+    shape[dim] = 4
+    table, source = leaf(3, 4, 5), leaf(*shape, seed=2)
+    check_gradients(rt.index_add(table, dim, index, source), torch.index_add(table, dim, index, source), table, source)
+
+
+def test_index_add_of_numbers_and_of_nothing() -> None:
+    table = torch.zeros(4)
+    assert rt.index_add(table, 0, torch.tensor([3, 3]), torch.tensor([1.0, 2.0])).tolist() == [0, 0, 0, 3]
+    assert rt.index_add(table, 0, torch.tensor([], dtype=torch.int64), table[:0]).tolist() == [0, 0, 0, 0]
+    strided = torch.arange(12.0).reshape(3, 4).t()
+    assert torch.equal(rt.index_add(strided, 0, torch.tensor([1]), torch.ones(1, 3)),
+                       torch.index_add(strided, 0, torch.tensor([1]), torch.ones(1, 3)))  # fmt: skip
+
+
+def test_index_add_has_the_same_bits_with_any_number_of_threads(threads: None) -> None:
+    index, source = random_bags(bags=30_000, rows=50).ids, torch.randn(80_000, 16)
+    results = []
+    for count in (1, 2, 7):
+        torch.set_num_threads(count)
+        results.append(rt.index_add(torch.zeros(50, 16), 0, index, source[: len(index)]))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("inner", [(), (3,)], ids=["numbers", "rows"])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("sparse_dims", [1, 2])
+def test_coalesce(sparse_dims: int, dtype: Any, inner: tuple[int, ...]) -> None:
+    values = leaf(5, *inner, dtype=dtype)
+    tensor = coo(values, PLACES[:sparse_dims], SHAPE[:sparse_dims])
+    ours, theirs = rt.coalesce(tensor), tensor.coalesce()
+    assert ours.is_coalesced()
+    assert torch.equal(ours.indices(), theirs.indices())
+    check_gradients(ours.values(), theirs.values(), values)
+
+
+def test_coalesced_tensors_are_returned_as_they_are() -> None:
+    tensor = coo(leaf(5)).coalesce()
+    assert rt.coalesce(tensor) is tensor
+    empty = torch.sparse_coo_tensor(torch.empty(2, 0, dtype=torch.int64), torch.empty(0), SHAPE)
+    assert rt.coalesce(empty)._nnz() == 0
+
+
+def test_fill_empty_rows() -> None:
+    values, default = leaf(5), torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
+    filled, empty = rt.fill_empty_rows(coo(values), default)
+    assert filled.is_coalesced()
+    assert empty.tolist() == [False, False, True, False, True]
+    mask = torch.zeros(SHAPE, dtype=torch.float64)
+    mask[empty, 0] = 1
+    wanted = coo(values).to_dense() + mask * default
+    check_gradients(filled.to_dense(), wanted, values, default)
+    by_values = filled.values() * torch.arange(1.0, 1 + filled._nnz(), dtype=torch.float64)
+    assert torch.autograd.grad(by_values.sum(), default)[0] == 3 + 6  # places of the default in 0 1 (2) 3 3 (4)
+    assert torch.equal(rt.fill_empty_rows(coo(values), 2.5)[0].to_dense(), filled.to_dense())
+
+
+BOXES = [((0, 0), SHAPE), ((1, 0), (3, 2)), ((3, 1), (9, 9)), ((5, 4), (1, 1)), ((0, 0), (0, 2))]
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_sparse_slice(box: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    (row, column), (rows, columns) = box
+    values = leaf(5)
+    ours = rt.sparse_slice(coo(values), [row, column], torch.tensor([rows, columns]))
+    assert ours.is_coalesced()
+    wanted = coo(values).to_dense()[row : row + rows, column : column + columns]
+    check_gradients(ours.to_dense(), wanted, values)
+
+
+def test_second_derivatives() -> None:
+    places = torch.tensor([[0, 1], [2, 0], [2, 3]])
+    sums = torch.ops.raggrad
+    values, default, table = leaf(3), leaf(), leaf(4, 2)
+    calls: list[tuple[Any, ...]] = [
+        (lambda v, d: sums.fill_empty_rows(v, d, places, [4, 4])[0], values, default),
+        (lambda v: sums.sparse_slice(v, places, [4, 4], [1, 0], [3, 2])[0], values),
+        (lambda t, s: rt.index_add(t, 0, torch.tensor([3, 0, 3]), s, alpha=2), table, leaf(3, 2, seed=3)),
+    ]
+    for call, *leaves in calls:
+        assert torch.autograd.gradcheck(call, leaves)
+        assert torch.autograd.gradgradcheck(call, leaves)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms_of_index_add() -> None:
+    table, source, index = leaf(4, 2).detach(), leaf(3, 2, seed=3).detach(), torch.tensor([3, 0, 3])
+    wanted = torch.func.jacrev(torch.index_add, (0, 3))(table, 0, index, source)
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(transform(rt.index_add, (0, 3))(table, 0, index, source), wanted)
+    torch.testing.assert_close(torch.func.jacfwd(rt.index_add, 3)(table, 0, index, source), wanted[1])
