@@ -12,6 +12,7 @@
 
 #include "executor.h"
 #include "raggrad/core/error_text.h"
+#include "raggrad/core/first_use.h"
 
 namespace raggrad::torch_door {
 namespace {
@@ -76,8 +77,8 @@ void* CurrentStream(int32_t device) {
 // Scratch in host memory. Torch's allocator would give fresh pages to every call, whose first touch costs more than the
 // operator; torch has no statistics of host memory that could miss it.
 PoolAllocator& HostScratch() noexcept {
-  static PoolAllocator* const pool = new PoolAllocator;  // never destroyed: other static objects may still make calls
-  return *pool;
+  static constinit FirstUse<PoolAllocator> pool;
+  return pool.Get([] { return PoolAllocator(); });
 }
 
 // The first touch of a 4 KiB page costs more than writing to it, and torch does not ask for huge ones: 187 MB of a

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "raggrad/core/first_use.h"
+
 namespace raggrad::torch_door {
 namespace {
 
@@ -46,8 +48,8 @@ class Threads final : public Executor {
 }  // namespace
 
 Executor& TorchExecutor() noexcept {
-  static Threads* const threads = new Threads;  // never destroyed: other static objects may still make calls
-  return *threads;
+  static constinit FirstUse<Threads> threads;
+  return threads.Get([] { return Threads(); });
 }
 
 }  // namespace raggrad::torch_door
