@@ -16,6 +16,7 @@ from . import _load as _load
 from . import _embedding_operators as _embedding_operators
 from . import _on_cuda as _on_cuda
 from .bags import embedding, embedding_bag
+from .collection import EmbeddingBagCollection
 from .modules import Embedding, EmbeddingBag
 from .segments import (
     segment_mean,
@@ -30,6 +31,7 @@ from .sparse import coalesce, fill_empty_rows, index_add, sparse_slice
 __all__ = [
     "Embedding",
     "EmbeddingBag",
+    "EmbeddingBagCollection",
     "coalesce",
     "embedding",
     "embedding_bag",

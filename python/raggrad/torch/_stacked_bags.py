@@ -1,0 +1,110 @@
+"""Bags of several tables as bags of one table that has all their rows, one table below the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+OUT_OF_RANGE = -1  # an id that the operator refuses
+FAR_BELOW = -(2**62)  # an offset that stays negative whatever is added
+
+
+class Table(NamedTuple):
+    """Rows `first` to `first + rows` of the stacked table."""
+
+    first: int
+    rows: int
+    padding_idx: int | None
+
+
+class Bags(NamedTuple):
+    """Bags of one table."""
+
+    ids: Tensor
+    offsets: Tensor
+    include_last_offset: bool
+
+
+class StackedBags(NamedTuple):
+    """Ids, offsets and padding_idx for the stacked table."""
+
+    ids: Tensor
+    offsets: Tensor
+    padding_idx: int | None
+
+
+def count_of(bags: Bags) -> int:
+    return bags.offsets.shape[0] - int(bags.include_last_offset)
+
+
+def stack(tables: Sequence[Table], bags: Sequence[Bags]) -> StackedBags | None:
+    """The bags of all tables, in order; None if an id or an offset is wrong, which the caller explains.
+
+    Reads all ids three times and writes them twice. Compiled code cannot look at ids. There, a wrong one becomes an id
+    that the operator refuses. Either way an id never reaches a row of another table.
+    """
+    place = _marked if torch.compiler.is_compiling() else _checked
+    dtype = torch.int32 if _fit_int32(tables, bags) else torch.int64
+    padding = _padding_of(tables)
+    ids, offsets, begin = [], [], 0
+    for table, feature in zip(tables, bags, strict=True):
+        placed = place(table, feature, padding, dtype)
+        if placed is None:
+            return None
+        rows, starts = placed
+        ids.append(rows)
+        offsets.append(starts + begin)
+        begin += rows.shape[0]
+    return StackedBags(torch.cat(ids), torch.cat(offsets), padding)
+
+
+def _padding_of(tables: Sequence[Table]) -> int | None:
+    """The row that stands for the padding of all tables: that of the first."""
+    first = tables[0]
+    return None if first.padding_idx is None else first.first + first.padding_idx
+
+
+def _fit_int32(tables: Sequence[Table], bags: Sequence[Bags]) -> bool:
+    fit = all(table.first + table.rows <= torch.iinfo(torch.int32).max for table in tables)
+    return fit and all(feature.ids.dtype == torch.int32 for feature in bags)
+
+
+def _checked(table: Table, bags: Bags, padding: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+    """Rows of the stacked table and where bags start; None if an id is out of range or an offset would move ids to a
+    bag of another table. The operator checks that offsets ascend.
+    """
+    ids, offsets = bags.ids, bags.offsets
+    if not {ids.dtype, offsets.dtype} <= {torch.int32, torch.int64} or offsets.dim() != 1 or count_of(bags) < 0:
+        return None
+    if count_of(bags) == 0:
+        ids = ids[:0]
+    elif int(offsets[0]) != 0 or (end := int(offsets[-1])) > len(ids) or end < 0:
+        return None
+    elif bags.include_last_offset:
+        ids = ids[:end]
+    if len(ids):
+        low, high = torch.aminmax(ids)
+        if int(low) < 0 or int(high) >= table.rows:
+            return None
+    rows = ids.to(dtype) + table.first
+    if table.padding_idx is not None:
+        rows.masked_fill_(ids == table.padding_idx, padding)
+    return rows, offsets[: count_of(bags)].to(torch.int64)
+
+
+def _marked(table: Table, bags: Bags, padding: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """As _checked, with OUT_OF_RANGE and FAR_BELOW for wrong ids and offsets. Ids after the last bag are wrong, too."""
+    ids, offsets = bags.ids, bags.offsets.to(torch.int64)
+    if count_of(bags) == 0:
+        return ids[:0].to(dtype), offsets[:0]
+    rows = torch.where((ids >= 0) & (ids < table.rows), ids.to(dtype) + table.first, OUT_OF_RANGE)
+    if table.padding_idx is not None:
+        rows = torch.where(ids == table.padding_idx, padding, rows)
+    if bags.include_last_offset:
+        positions = torch.arange(ids.shape[0], device=ids.device)
+        rows = torch.where(positions < offsets[-1], rows, OUT_OF_RANGE)
+    starts = torch.where(offsets[:1] == 0, offsets, FAR_BELOW)
+    return rows, starts[: count_of(bags)]
