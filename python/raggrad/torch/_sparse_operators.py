@@ -27,7 +27,7 @@ def _index_add_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return grad, grad.index_select(0, ctx.saved_tensors[0]) * ctx.alpha, None, None, None
 
 
-index_add = Operator("index_add", _save_index, _index_add_backward, linear=2)
+index_add = Operator("index_add", _save_index, _index_add_backward, linear=(0, 1), together=True)
 
 
 # Empty rows filled.
@@ -67,7 +67,7 @@ def _fill_empty_rows_grad_backward(ctx: Any, d_values: Tensor, d_default_value: 
     return filled.index_copy(0, ctx.saved_tensors[0], d_values), None, None
 
 
-fill_empty_rows = Operator("fill_empty_rows", _save_places, _fill_empty_rows_backward, linear=2)
+fill_empty_rows = Operator("fill_empty_rows", _save_places, _fill_empty_rows_backward, linear=(0, 1), together=True)
 torch.library.register_autograd(
     "raggrad::fill_empty_rows_grad", _fill_empty_rows_grad_backward, setup_context=_save_places_of_grad
 )
