@@ -30,3 +30,4 @@
 #include "raggrad/capi/raggrad_c_ragged.h"
 #include "raggrad/capi/raggrad_c_segment.h"
 #include "raggrad/capi/raggrad_c_sparse.h"
+#include "raggrad/capi/raggrad_c_weighted.h"

@@ -11,39 +11,9 @@
 using namespace raggrad;  // NOLINT: everything here belongs to C
 using raggrad::capi::CCall;
 using raggrad::capi::ReadSlices;
+using raggrad::capi::ReadUpdate;
 using raggrad::capi::Store;
-
-namespace {
-
-RowUpdate ReadUpdate(CCall& call, const rg_row_update* update) noexcept {
-  const rg_row_update known = call.ReadStruct("update", update);
-  switch (known.rule) {
-    case RG_SGD:
-      return Sgd{known.learning_rate};
-    case RG_ADAGRAD:
-      return Adagrad{known.learning_rate, known.epsilon, call.Read("update.accumulator", known.accumulator)};
-    case RG_ADAM:
-      return Adam{known.learning_rate,
-                  known.beta1,
-                  known.beta2,
-                  known.epsilon,
-                  known.step,
-                  call.Read("update.m", known.m),
-                  call.Read("update.v", known.v)};
-    default:
-      call.Note(InvalidArgument(call.function(),
-                                "no such rule [update.rule: expected RG_SGD (0), RG_ADAGRAD (1) or RG_ADAM (2), got ",
-                                known.rule, "]"));
-      return Sgd{0};
-  }
-}
-
-void StoreSlices(IndexedSlices& slices, rg_output* values, rg_output* indices) noexcept {
-  Store(slices.values, values);
-  Store(slices.indices, indices);
-}
-
-}  // namespace
+using raggrad::capi::StoreSlices;
 
 void rg_row_update_init(rg_row_update* update, size_t struct_size, int32_t rule, double learning_rate) {
   if (update == nullptr || struct_size < sizeof(size_t)) return;

@@ -41,7 +41,7 @@ typedef struct Operator {
   int count;                            // of outputs
   unsigned host_outputs;                // bits: outputs that are in host memory, wherever the operands are
   int several_calls;                    // not 0: run calls several functions, each with outputs of its own
-  int host_only;                        // not 0: has strings
+  int host_only;                        // not 0: has strings or weights
 } Operator;
 
 // Runs an operator and checks its outputs, which are returned.

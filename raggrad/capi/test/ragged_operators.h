@@ -2,6 +2,7 @@
 #pragma once
 
 #include "raggrad/capi/test/padded_operators.h"
+#include "raggrad/capi/test/weighted_operators.h"
 
 // ---- gradient: three elements, the middle one missing; two, two and one rows ----
 
@@ -87,4 +88,5 @@ static inline void for_each_operator(void (*test)(const Operator* operator)) {
   for (int64_t i = 0; i < COUNT(sparse_operators); ++i) test(&sparse_operators[i]);
   for (int64_t i = 0; i < COUNT(padded_operators); ++i) test(&padded_operators[i]);
   for (int64_t i = 0; i < COUNT(ragged_operators); ++i) test(&ragged_operators[i]);
+  for (int64_t i = 0; i < COUNT(weighted_operators); ++i) test(&weighted_operators[i]);
 }

@@ -1,6 +1,7 @@
 // Chooses the backend by the device of the operands.
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad::sparse_segment {
 
@@ -8,6 +9,7 @@ using cuda::RunOnDevice;
 
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept {
   if (Status s = CheckAccumulation(problem.ids.op, problem.grad.device, ctx); !s.ok()) return s;
+  if (Status s = CheckWeightsHere(problem.ids.op, problem.weights, ctx); !s.ok()) return s;
   return RunOnDevice<on_cuda::Kernels>(
       problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2(problem, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2(problem, ctx); });
@@ -17,6 +19,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
                                                      const Context& ctx) noexcept {
   if (Status s = CheckBound(problem.ids.op, "max_unique", max_unique); !s.ok()) return s;
   if (Status s = CheckAccumulation(problem.ids.op, problem.grad.device, ctx); !s.ok()) return s;
+  if (Status s = CheckWeightsHere(problem.ids.op, problem.weights, ctx); !s.ok()) return s;
   return RunOnDevice<on_cuda::Kernels>(
       problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2Padded(problem, form, max_unique, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2_padded(problem, form, max_unique, ctx); });
@@ -24,6 +27,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
 
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
   if (Status s = CheckAccumulation(problem.ids.op, problem.grad.device, ctx); !s.ok()) return s;
+  if (Status s = CheckWeightsHere(problem.ids.op, problem.weights, ctx); !s.ok()) return s;
   return RunOnDevice<on_cuda::Kernels>(
       problem.ids.op, problem.grad.device, [&] { return on_cpu::Grad(problem, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.grad(problem, ctx); });
@@ -31,6 +35,7 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
 
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept {
   if (Status s = CheckAccumulation(problem.ids.op, problem.grad.device, ctx); !s.ok()) return s;
+  if (Status s = CheckWeightsHere(problem.ids.op, problem.weights, ctx); !s.ok()) return s;
   return RunOnDevice<on_cuda::Kernels>(
       problem.ids.op, problem.grad.device, [&] { return on_cpu::GradApply(problem, update, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.grad_apply(problem, update, ctx); });
@@ -38,6 +43,7 @@ Status GradApply(const GradProblem& problem, const UpdateProblem& update, const 
 
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
   if (Status s = CheckAccumulation(problem.op, problem.data.device, ctx); !s.ok()) return s;
+  if (Status s = CheckWeightsHere(problem.op, problem.weights, ctx); !s.ok()) return s;
   return RunOnDevice<on_cuda::Kernels>(
       problem.op, problem.data.device, [&] { return on_cpu::Forward(problem, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.forward(problem, ctx); });

@@ -43,7 +43,7 @@ struct IndexedSlices {
 };
 
 // SparseSegmentGradV2 for tables of up to 2^32 rows, with table_rows as a number. The same bits.
-Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
+Result<IndexedSlices> SparseSegmentGradSlices(const SegmentPooling& pooling, const TensorView& grad,
                                               const TensorView& indices, const TensorView& segment_ids,
                                               int64_t table_rows, const Context& ctx = {}) noexcept;
 
@@ -70,10 +70,10 @@ Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const
                  const Context& ctx = {}) noexcept;
 
 // SparseSegment...GradV2 and ApplyRows in one pass, with the bits of one after the other.
-Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+Status SparseSegmentGradApply(const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices,
                               const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
                               const Context& ctx = {}) noexcept;
-Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+Status SparseSegmentGradApply(const SegmentPooling& pooling, const TensorView& grad, const SegmentPlan& plan,
                               const RowUpdate& update, const MutableTensorView& table,
                               const Context& ctx = {}) noexcept;
 

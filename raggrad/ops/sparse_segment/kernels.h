@@ -23,11 +23,16 @@ struct GradProblem {
   SegmentIds ids;
   SegmentCombiner combiner;
   TensorView grad;                           // [ids.num_segments, inner...]
+  const SegmentWeights* weights = nullptr;   // [ids.n()]; null: every weight is 1
   const SegmentPlan::State* plan = nullptr;  // made from these ids earlier; null: the backend makes one
   DType index_dtype = ids.indices.dtype;     // of sorted_unique_indices
   int64_t width = WidthOf(grad, ids.table_rows);
 
   bool is_scaled() const noexcept { return combiner != SegmentCombiner::kSum && width > 0; }
+  bool is_weighted() const noexcept { return weights != nullptr && width > 0; }
+  bool divides_by_count() const noexcept {
+    return is_scaled() && (weights == nullptr || weights->divisor == WeightDivisor::kCount);
+  }
 };
 
 // A checked row update and its table. Table and states are [ids.table_rows, inner...], states in the type of sums.
@@ -45,8 +50,15 @@ struct ForwardProblem {
   TensorView segment_ids;               // [n]
   std::optional<int64_t> num_segments;  // in [0, 2^31); unset: the last segment id decides
   bool ids_checked = false;             // true: they come from a plan
+  const SegmentWeights* weights = nullptr;
 
   int64_t n() const noexcept { return indices.dim(0); }
+};
+
+// The gradient of a forward's weights, which are set.
+struct WeightsGradProblem {
+  ForwardProblem forward;
+  TensorView grad;  // [*forward.num_segments, inner...], in the type of data
 };
 
 // The types of SparseSegmentSum; Mean and SqrtN have only FloatTypes.
@@ -61,6 +73,7 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 // Puts the rows of GradV2, rounded to grad's type, into the update instead of an output.
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu
 
 namespace on_cuda {

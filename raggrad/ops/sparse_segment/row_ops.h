@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
@@ -14,6 +15,49 @@ namespace raggrad::sparse_segment {
 // Columns that the gradients sum together: 256 bytes of sums of type A, which fit the vector registers.
 template <class A>
 inline constexpr int64_t kStrip = 256 / sizeof(A);
+
+// A vector register of the level, full of A.
+template <Isa I, class A>
+struct Vector {
+  static constexpr int64_t kBytes = I == Isa::kX86V4 ? 64 : I == Isa::kX86V3 ? 32 : 16;
+  static constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(A));
+  typedef A Type __attribute__((vector_size(kBytes)));  // NOLINT: an alias cannot have the attribute
+  typedef A InMemory __attribute__((vector_size(kBytes), aligned(sizeof(A)), may_alias));  // NOLINT
+};
+
+template <Isa I, class T>
+[[gnu::always_inline]] inline SumType<T> Load(T value) noexcept {
+  if constexpr (kIsShortFloat<T>) {
+    return cpu::Convert<I>::Widen(value);
+  } else {
+    return value;
+  }
+}
+
+// Vectors of the bits of bfloat16, before and after they are widened.
+template <int64_t kLanes>
+struct Halves {
+  typedef uint16_t Narrow __attribute__((vector_size(kLanes * 2)));  // NOLINT: as above
+  typedef uint32_t Wide __attribute__((vector_size(kLanes * 4)));    // NOLINT
+};
+
+// A vector of values that need no conversion, or of bfloat16, which widens in registers.
+template <Isa I, class T>
+[[gnu::always_inline]] inline auto LoadVector(const T* values) noexcept {
+  static_assert(!std::is_same_v<T, Half>);
+  using A = SumType<T>;
+  typename Vector<I, A>::Type vector;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    constexpr int64_t kLanes = Vector<I, A>::kLanes;
+    typename Halves<kLanes>::Narrow narrow;
+    __builtin_memcpy(&narrow, values, sizeof(narrow));
+    const auto wide = __builtin_convertvector(narrow, typename Halves<kLanes>::Wide) << 16;
+    __builtin_memcpy(&vector, &wide, sizeof(vector));
+  } else {
+    __builtin_memcpy(&vector, values, sizeof(vector));
+  }
+  return vector;
+}
 
 template <Isa I, class T>
 [[gnu::always_inline]] inline void Store(const SumType<T>* sums, T* out, int64_t columns) noexcept {

@@ -7,14 +7,14 @@
 //
 // The ids are checked, sorted by row and counted. Every function that takes a plan skips that part, which is a third to
 // a half of a gradient, and gives the bits of the function without a plan. A plan can be made early (in a data loader)
-// and used for several tables, from several threads at a time.
+// and used for several tables and weights, from several threads at a time.
 //
 // A plan lies in the memory of its ids, host or device, and works with operands there. On a GPU, Make waits for the
 // stream. Calls that use the plan wait for nothing and may be on any stream; the plan may be destroyed as soon as they
 // are queued, but must outlive a CUDA graph that captured one of them.
 //
-// Memory: 20 bytes per id (24 for int64 indices of 2^31 rows and more), 8 per unique row and 8 per segment, from the
-// context's allocator, which must outlive the plan. Make takes 4 bytes per id more. On a GPU: README.md beside this
+// Memory: 24 bytes per id (28 for int64 indices of 2^31 rows and more), 8 per unique row and 8 per segment, from the
+// context's allocator, which must outlive the plan. Make takes no more. On a GPU: README.md beside this
 // file.
 #pragma once
 
@@ -61,14 +61,18 @@ class SegmentPlan {
 };
 
 // grad: [plan.sizes().num_segments, inner...]
-Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
                                                       const SegmentPlan& plan, const Context& ctx = {}) noexcept;
 // out: [plan.sizes().table_rows, inner...]
-Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx = {}) noexcept;
 // data: [plan.sizes().table_rows, inner...]; out: [plan.sizes().num_segments, inner...]
-Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
+Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const SegmentPlan& plan,
                              const Context& ctx = {}) noexcept;
+
+// grad: [plan.sizes().num_segments, inner...]; data: [plan.sizes().table_rows, inner...]; out: [plan.num_ids()]
+Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
+                                        const SegmentPlan& plan, const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

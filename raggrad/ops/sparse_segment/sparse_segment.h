@@ -11,7 +11,8 @@
 //            = 1 / count(s)            Mean     count(s): how often s occurs in segment_ids
 //            = 1 / sqrt(count(s))      SqrtN    (computed in double, rounded once)
 //
-// half and bfloat16 are summed in float32 and rounded once. Products are rounded before they are added; float32 and
+// segment_pooling.h has the formulas with a weight for each id. half and bfloat16 are summed in float32 and rounded
+// once. Products are rounded before they are added; float32 and
 // float64 subnormals are flushed to zero, as TensorFlow does. The bits do not depend on threads or instruction set.
 //
 // With Accumulation::kFast the sum of a row is a fixed tree. On the CPU it adds runs of 64 contributions left to right,
@@ -29,8 +30,8 @@
 // n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and the ids are not read.
 //
 // Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique row, 12 per segment (16 for
-// float64; Mean and SqrtN only), and a few KiB per worker. Nothing has the size of the table. On a GPU: README.md
-// beside this file.
+// float64; Mean and SqrtN only), and a few KiB per worker. With weights: 20 bytes per id (float64: 32). Nothing has the
+// size of the table. On a GPU: README.md beside this file.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -40,18 +41,17 @@
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/ops/padded.h"
+#include "raggrad/ops/sparse_segment/segment_pooling.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
-
-enum class SegmentCombiner { kSum, kMean, kSqrtN };
 
 struct SparseSegmentGradV2Output {
   Tensor output;                 // [num_unique, inner...]: only the rows that some index names
   Tensor sorted_unique_indices;  // [num_unique]: their indices, ascending, in the type of `indices`
 };
 
-Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
                                                       const TensorView& indices, const TensorView& segment_ids,
                                                       const TensorView& dense_output_dim0,
                                                       const Context& ctx = {}) noexcept;
@@ -64,14 +64,14 @@ struct SparseSegmentGradV2PaddedOutput {
   Tensor report;                 // [6] uint64
 };
 
-Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(const SegmentPooling& pooling, const TensorView& grad,
                                                                   const TensorView& indices,
                                                                   const TensorView& segment_ids,
                                                                   const TensorView& dense_output_dim0,
                                                                   int64_t max_unique, const Context& ctx = {}) noexcept;
 
 // The same rows in their places in a dense [output_dim0, inner...]; the others are +0.
-Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices,
                                  const TensorView& segment_ids, const TensorView& output_dim0,
                                  const Context& ctx = {}) noexcept;
 
@@ -97,13 +97,40 @@ Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& gra
 // No memory beyond the output, which has a row for every segment up to the last id, named or not.
 
 // out: [last segment id + 1, inner...]; [0, inner...] if n == 0
-Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
                              const TensorView& segment_ids, const Context& ctx = {}) noexcept;
 
 // out: [num_segments, inner...]
-Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
-                                            const TensorView& segment_ids, const TensorView& num_segments,
-                                            const Context& ctx = {}) noexcept;
+Result<Tensor> SparseSegmentWithNumSegments(const SegmentPooling& pooling, const TensorView& data,
+                                            const TensorView& indices, const TensorView& segment_ids,
+                                            const TensorView& num_segments, const Context& ctx = {}) noexcept;
+
+// The gradient of the weights -----------------------------------------------------------------------------------------
+//
+// dot(i) is the product of grad[s] and data[indices[i]], s = segment_ids[i], and D(s) is that of segment_pooling.h:
+//
+//   dw(i) = dot(i)                                   Sum
+//         = dot(i) / D(s)                            Mean and SqrtN with kCount
+//         = (dot(i) - T(s)) / D(s)                   Mean     T(s) = (sum of w(j) * dot(j) over the ids j of s) / D(s)
+//         = (dot(i) - w(i) * (T(s) / D(s))) / D(s)   SqrtN
+//
+// and 0 if D(s) is 0. All is computed in the type of sums, each operation rounded by itself, and rounded to the type of
+// the weights at the end. dot(i) has 16 partial sums: one for columns 0, 16, 32, ..., one for 1, 17, 33, ..., each left
+// to right from +0; then partial sums l and l + 8 are added, l and l + 4, l and l + 2, and the last two. The sum of
+// w(j) * dot(j) is left to right. The bits depend neither on threads nor on the instruction set.
+//
+//   grad         [num_segments, inner...]  in the type of data; num_segments < 2^31
+//   data         [table_rows, inner...]    half, bfloat16, float32, float64
+//   indices      [n]                       as in the forward
+//   segment_ids  [n]                       as in the forward; in [0, num_segments)
+//
+// One pass over the rows, which are never copied. No memory beyond the output, except for weights that are not of the
+// type of sums: 8 bytes per id (float32 weights of float64 rows: 16).
+
+// out: [n], in the type of pooling.weights
+Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
+                                        const TensorView& indices, const TensorView& segment_ids,
+                                        const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

@@ -85,6 +85,7 @@ struct Batch {
   Array<int32_t> segments{random.UniformIds<int32_t>(kIds, kSegments)};
   Array<int32_t> ascending{std::vector<int32_t>(kIds)};
   Array<int32_t> table_rows{{kTableRows}, Shape{}};
+  Array<float> weights{MixedValues<float>(random, kIds)};
 };
 
 constexpr std::pair<Accumulation, const char*> kModes[] = {
@@ -145,6 +146,18 @@ void AddSegmentCases(std::vector<Case>& cases) {
       return One(SparseSegmentWithNumSegments(combiner, batch->table, batch->indices, few,
                                               TensorView::Scalar(int32_t{400}), ctx));
     });
+    cases.push_back({"SparseSegment with weights " + named, [=](const Context& ctx) -> Result<Outputs> {
+                       const SegmentPooling pooling{combiner, {batch->weights}};
+                       auto pooled = SparseSegment(pooling, batch->table, batch->indices, batch->ascending, ctx);
+                       if (!pooled.ok()) return pooled.status();
+                       auto dense = SparseSegmentGrad(pooling, batch->grad, batch->indices, batch->segments,
+                                                      batch->table_rows, ctx);
+                       if (!dense.ok()) return dense.status();
+                       auto slopes = SparseSegmentWeightsGrad(pooling, batch->grad, batch->table, batch->indices,
+                                                              batch->ascending, ctx);
+                       if (!slopes.ok()) return slopes.status();
+                       return List(*std::move(pooled), *std::move(dense), *std::move(slopes));
+                     }});
   }
   cases.push_back(
       {"Coalesce " + type, [=](const Context& ctx) -> Result<Outputs> {

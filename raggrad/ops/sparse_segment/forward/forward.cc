@@ -3,6 +3,7 @@
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
 namespace sparse_segment {
@@ -53,10 +54,10 @@ Result<int64_t> ReadNumSegments(std::string_view op, const TensorView& num_segme
 }
 
 // Checks in TensorFlow's order: the first fault decides the error. num_segments may be null.
-Result<ForwardProblem> Check(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+Result<ForwardProblem> Check(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
                              const TensorView& segment_ids, const TensorView* num_segments) noexcept {
-  const std::string_view op = Name(combiner, num_segments != nullptr);
-  if (Status s = CheckTypes(op, combiner, data, indices, segment_ids, num_segments); !s.ok()) return s;
+  const std::string_view op = Name(pooling.combiner, num_segments != nullptr);
+  if (Status s = CheckTypes(op, pooling.combiner, data, indices, segment_ids, num_segments); !s.ok()) return s;
   std::optional<int64_t> rows;
   if (num_segments != nullptr) {
     const Result<int64_t> count = ReadNumSegments(op, *num_segments);
@@ -69,12 +70,20 @@ Result<ForwardProblem> Check(SegmentCombiner combiner, const TensorView& data, c
   if (data.rank() == 0) {
     return InvalidArgument(op, "Shape must be at least rank 1 [data: expected at least rank 1, got a scalar]");
   }
-  return ForwardProblem{op, combiner, data, indices, segment_ids, rows};
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  if (Status s = CheckWeights(op, weights, indices.dim(0), {"data", data}); !s.ok()) return s;
+  return ForwardProblem{.op = op,
+                        .combiner = pooling.combiner,
+                        .data = data,
+                        .indices = indices,
+                        .segment_ids = segment_ids,
+                        .num_segments = rows,
+                        .weights = weights};
 }
 
-Result<Tensor> CheckAndRun(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+Result<Tensor> CheckAndRun(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
                            const TensorView& segment_ids, const TensorView* num_segments, const Context& ctx) noexcept {
-  const Result<ForwardProblem> problem = Check(combiner, data, indices, segment_ids, num_segments);
+  const Result<ForwardProblem> problem = Check(pooling, data, indices, segment_ids, num_segments);
   if (!problem.ok()) return problem.status();
   return Forward(*problem, ctx);
 }
@@ -82,15 +91,15 @@ Result<Tensor> CheckAndRun(SegmentCombiner combiner, const TensorView& data, con
 }  // namespace
 }  // namespace sparse_segment
 
-Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
+Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
                              const TensorView& segment_ids, const Context& ctx) noexcept {
-  return sparse_segment::CheckAndRun(combiner, data, indices, segment_ids, nullptr, ctx);
+  return sparse_segment::CheckAndRun(pooling, data, indices, segment_ids, nullptr, ctx);
 }
 
-Result<Tensor> SparseSegmentWithNumSegments(SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
-                                            const TensorView& segment_ids, const TensorView& num_segments,
-                                            const Context& ctx) noexcept {
-  return sparse_segment::CheckAndRun(combiner, data, indices, segment_ids, &num_segments, ctx);
+Result<Tensor> SparseSegmentWithNumSegments(const SegmentPooling& pooling, const TensorView& data,
+                                            const TensorView& indices, const TensorView& segment_ids,
+                                            const TensorView& num_segments, const Context& ctx) noexcept {
+  return sparse_segment::CheckAndRun(pooling, data, indices, segment_ids, &num_segments, ctx);
 }
 
 }  // namespace raggrad

@@ -1,6 +1,5 @@
 // CPU backend of the forwards: checks of the ids, the output, split of the row loop over workers.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <type_traits>
 
@@ -8,38 +7,16 @@
 #include "raggrad/cpu/exact_split.h"
 #include "raggrad/cpu/isa_choice.h"
 #include "raggrad/cpu/row_split.h"
+#include "raggrad/ops/sparse_segment/forward/check_ids.h"
 #include "raggrad/ops/sparse_segment/forward/forward_checks.h"
 #include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
 #include "raggrad/ops/sparse_segment/forward/pool_rows.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad::sparse_segment::on_cpu {
 namespace {
-
-using cpu::Chunks;
-using cpu::ForEachChunkUntilStopped;
-using cpu::SplitEvenly;
-
-constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
-
-template <class Idx, class Seg>
-Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexcept {
-  if (p.n() == 0) return {};
-  const Idx* indices = p.indices.As<Idx>();
-  const Seg* ids = p.segment_ids.As<Seg>();
-  const int64_t data_rows = p.data.dim(0);
-  std::atomic<bool> fault = !InRange(ids[0], rows) || !InRange(ids[p.n() - 1], rows);
-  const Chunks chunks = SplitEvenly(executor, p.n(), kIdGrain);
-  Status looked = ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
-    bool valid = true;  // no branch per id, so the loops vectorise
-    for (int64_t i = begin; i < end; ++i) valid &= InRange(indices[i], data_rows);
-    for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) valid &= ids[i - 1] <= ids[i];
-    if (!valid) fault.store(true, std::memory_order_relaxed);
-  });
-  if (!looked.ok()) return looked;
-  return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
-}
 
 // Finds the ids of an output row by binary search in the sorted ids. A unit of work is an output row to write or a row
 // of data to read, so that long segments and long gaps between segments are both cut.
@@ -120,17 +97,40 @@ struct ReproducibleRows {
 
 template <class T, class Idx, class Seg>
 Status PoolAllReproducibly(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, int64_t rows,
-                           const Chunks& chunks, const Context& ctx) noexcept {
+                           const cpu::Chunks& chunks, const Context& ctx) noexcept {
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
   const ReproducibleRows<T, Idx, Seg> exact = {job, segments, (*loops)->template of<T>().template with<Idx>()};
   return cpu::RunExactRows<SumType<T>>(ctx, chunks, rows, job.width, exact);
 }
 
-template <class T, class Idx, class Seg>
-Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
+template <class T, class Idx>
+Result<PoolSegmentsFunction<T, Idx>> ChoosePool(const ForwardProblem& p, const Context& ctx) noexcept {
+  if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {
+    if (p.weights != nullptr) {
+      const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &WeightedPoolLoopsFor<I>(); });
+      if (!loops.ok()) return loops.status();
+      return (*loops)->template of<T>().template pool<Idx>();
+    }
+  }
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
+  return (*loops)->template of<T>().template pool<Idx>();
+}
+
+// Empty if the problem has no weights.
+template <class A>
+Result<WideWeights<A>> ReadWeights(const ForwardProblem& p, const Context& ctx) noexcept {
+  if constexpr (std::is_floating_point_v<A>) {
+    if (p.weights != nullptr) return WideWeights<A>::Make(p.weights->values, ctx);
+  }
+  return WideWeights<A>();
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
+  const Result<PoolSegmentsFunction<T, Idx>> pool = ChoosePool<T, Idx>(p, ctx);
+  if (!pool.ok()) return pool.status();
   const Result<int64_t> rows = OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
   if (!rows.ok()) return rows.status();
   // The output comes before the checks of the other ids: TensorFlow reports too large an output before a bad id.
@@ -145,9 +145,18 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
   if (output->bytes() == 0) return output;
 
   const int64_t width = *Shape::Product(p.data.shape.tail());
-  const PoolJob<T, Idx> job = {p.combiner, p.data.As<T>(), width, p.indices.As<Idx>(), p.n(), output->As<T>()};
+  const Result<WideWeights<SumType<T>>> weights = ReadWeights<SumType<T>>(p, ctx);
+  if (!weights.ok()) return weights.status();
+  const PoolJob<T, Idx> job = {.combiner = p.combiner,
+                               .data = p.data.As<T>(),
+                               .width = width,
+                               .indices = p.indices.As<Idx>(),
+                               .num_ids = p.n(),
+                               .output = output->As<T>(),
+                               .weights = weights->data(),
+                               .divisor = p.weights != nullptr ? p.weights->divisor : WeightDivisor{}};
   const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
-  const Chunks chunks = cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T)));
+  const cpu::Chunks chunks = cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T)));
   if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {  // integers have one sum in any order
     if (ctx.accumulation == Accumulation::kReproducible) {
       if (Status s = PoolAllReproducibly(job, segments, *rows, chunks, ctx); !s.ok()) return s;
@@ -158,8 +167,7 @@ Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
       executor, chunks, *rows, width, [&](int64_t unit) { return segments.row_at(unit); },
       [&](int64_t row) { return segments.length(row); },
       [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-        PoolRows(job, segments, (*loops)->template of<T>().template pool<Idx>(), row_begin, row_end, column_begin,
-                 column_end);
+        PoolRows(job, segments, *pool, row_begin, row_end, column_begin, column_end);
       });
   if (!pooled.ok()) return pooled;
   return output;

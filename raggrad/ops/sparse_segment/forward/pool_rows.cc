@@ -17,15 +17,6 @@ constexpr int64_t kDivided = 10;
 template <Isa I, class T>
 constexpr bool kWidensFirst = I != Isa::kArmV8&& std::is_same_v<T, Half>;
 
-template <Isa I, class T>
-[[gnu::always_inline]] inline SumType<T> Load(T value) noexcept {
-  if constexpr (kIsShortFloat<T>) {
-    return cpu::Convert<I>::Widen(value);
-  } else {
-    return value;
-  }
-}
-
 // Sets sums[c] = (rows[0][c] + rows[1][c] + ...) * factor for a segment's first group. Adds the sum of any other group
 // to sums[c].
 template <Isa I, bool kFirst, int kRows, class T>

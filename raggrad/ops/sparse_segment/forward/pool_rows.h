@@ -6,6 +6,7 @@
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
+#include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/isa_choice.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
@@ -18,7 +19,9 @@ struct PoolJob {
   int64_t width;
   const Idx* indices;  // checked
   int64_t num_ids;
-  T* output;  // [.., width]
+  T* output;                            // [.., width]
+  const SumType<T>* weights = nullptr;  // [num_ids]; only WeightedPoolLoops reads them
+  WeightDivisor divisor = {};
 
   [[gnu::always_inline]] const T* row(int64_t id) const noexcept {
     return data + static_cast<int64_t>(indices[id]) * width;
@@ -58,5 +61,11 @@ using PoolLoops = cpu::PerType<PoolLoopsOf, JoinLists<FloatTypes, TypeList<uint8
 
 template <Isa I>
 const PoolLoops& PoolLoopsFor() noexcept;
+
+// The same with weights (segment_pooling.h).
+using WeightedPoolLoops = cpu::PerType<PoolLoopsOf, FloatTypes>;
+
+template <Isa I>
+const WeightedPoolLoops& WeightedPoolLoopsFor() noexcept;
 
 }  // namespace raggrad::sparse_segment

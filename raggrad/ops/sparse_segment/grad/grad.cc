@@ -4,6 +4,7 @@
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
 namespace sparse_segment {
@@ -41,8 +42,9 @@ Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView
 }
 
 // Checks in TensorFlow's order: the first fault decides the error.
-Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& grad, const TensorView& indices,
+Result<GradProblem> Check(const SegmentPooling& pooling, bool v2, const TensorView& grad, const TensorView& indices,
                           const TensorView& segment_ids, const TensorView& dim0) noexcept {
+  const SegmentCombiner combiner = pooling.combiner;
   const OpNames names = Names(combiner, v2);
   if (Status s = CheckTypes(names, grad, indices, segment_ids, dim0); !s.ok()) return s;
   if (Status s = CheckVector(names.op, "indices", indices); !s.ok()) return s;
@@ -65,10 +67,13 @@ Result<GradProblem> Check(SegmentCombiner combiner, bool v2, const TensorView& g
     return InvalidArgument(names.op, "Shape ", dense, " results in overflow when computing number of elements [",
                            names.dim0, ", with the inner dimensions of grad]");
   }
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  if (Status s = CheckWeights(names.op, weights, indices.dim(0), {"grad", grad}); !s.ok()) return s;
   const bool segments_first = !v2 && combiner != SegmentCombiner::kSum;
   return GradProblem{.ids = {names.op, indices, segment_ids, table_rows, grad.dim(0), segments_first},
                      .combiner = combiner,
-                     .grad = grad};
+                     .grad = grad,
+                     .weights = weights};
 }
 
 constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
@@ -86,32 +91,32 @@ constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
 }  // namespace
 }  // namespace sparse_segment
 
-Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
                                                       const TensorView& indices, const TensorView& segment_ids,
                                                       const TensorView& dense_output_dim0,
                                                       const Context& ctx) noexcept {
   using namespace sparse_segment;
-  const Result<GradProblem> problem = Check(combiner, true, grad, indices, segment_ids, dense_output_dim0);
+  const Result<GradProblem> problem = Check(pooling, true, grad, indices, segment_ids, dense_output_dim0);
   if (!problem.ok()) return problem.status();
   return GradV2(*problem, ctx);
 }
 
-Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(const SegmentPooling& pooling, const TensorView& grad,
                                                                   const TensorView& indices,
                                                                   const TensorView& segment_ids,
                                                                   const TensorView& dense_output_dim0,
                                                                   int64_t max_unique, const Context& ctx) noexcept {
   using namespace sparse_segment;
-  const Result<GradProblem> problem = Check(combiner, true, grad, indices, segment_ids, dense_output_dim0);
+  const Result<GradProblem> problem = Check(pooling, true, grad, indices, segment_ids, dense_output_dim0);
   if (!problem.ok()) return problem.status();
-  return GradV2Padded(*problem, FormOf(combiner), max_unique, ctx);
+  return GradV2Padded(*problem, FormOf(pooling.combiner), max_unique, ctx);
 }
 
-Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices,
                                  const TensorView& segment_ids, const TensorView& output_dim0,
                                  const Context& ctx) noexcept {
   using namespace sparse_segment;
-  const Result<GradProblem> problem = Check(combiner, false, grad, indices, segment_ids, output_dim0);
+  const Result<GradProblem> problem = Check(pooling, false, grad, indices, segment_ids, output_dim0);
   if (!problem.ok()) return problem.status();
   return Grad(*problem, ctx);
 }

@@ -14,6 +14,7 @@
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/update/optimizer_job.h"
+#include "raggrad/ops/sparse_segment/weights/weight_factors.h"
 
 namespace raggrad::sparse_segment::on_cpu {
 namespace {
@@ -25,27 +26,36 @@ using cpu::RunRows;
 using cpu::SplitEvenly;
 using cpu::SplitRows;
 
-// The plan that came with the problem, or one made now.
-template <class C>
+// The plan that came with the problem, or one made now, and the factors of its contributions if there are weights.
+template <class A, class C>
 class PlanOf {
  public:
   static Result<PlanOf> Make(const GradProblem& p, const Context& ctx) noexcept {
+    if (Status s = CheckWeightedIds(p.ids.op, p.weights, p.ids.n()); !s.ok()) return s;
     PlanOf plan;
     if constexpr (std::is_same_v<C, Contribution>) {
       if (p.plan != nullptr) plan.ready_ = &p.plan->sorted;
     }
     if (plan.ready_ == nullptr) {
-      Result<Plan<C>> made = MakePlan<C>(p.ids, p.is_scaled(), ctx);
+      Result<Plan<C>> made = MakePlan<C>(p.ids, {.counts = p.divides_by_count(), .positions = p.is_weighted()}, ctx);
       if (!made.ok()) return made.status();
       plan.own_ = *std::move(made);
+    }
+    if (p.is_weighted()) {
+      Result<Scratch<A>> factors =
+          plan.ready_ != nullptr ? FactorsOf<A>(p, *plan.ready_, ctx) : TakeFactors<A>(p, ctx, plan.own_);
+      if (!factors.ok()) return factors.status();
+      plan.factors_ = *std::move(factors);
     }
     return plan;
   }
   const Plan<C>& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
+  const A* factors() const noexcept { return factors_.data(); }  // null without weights
 
  private:
   const Plan<C>* ready_ = nullptr;
   Plan<C> own_;
+  Scratch<A> factors_;
 };
 
 // The scales of all segments; empty for Sum.
@@ -65,13 +75,15 @@ Result<Scratch<A>> MakeScales(const GradProblem& p, const Scratch<int64_t>& coun
 
 // Sums all rows of the plan into the sink. A unit of work is a contribution.
 template <class T, class C>
-Status SumRows(const GradProblem& p, const Plan<C>& plan, const Context& ctx, const RowSink<T>& sink) noexcept {
+Status SumRows(const GradProblem& p, const PlanOf<SumType<T>, C>& planned, const Context& ctx,
+               const RowSink<T>& sink) noexcept {
+  const Plan<C>& plan = *planned;
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &SumLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
   using A = SumType<T>;
-  const A* contribution_scales = nullptr;
+  const A* contribution_scales = planned.factors();
   if constexpr (std::is_same_v<A, float>) {
-    if (p.combiner == SegmentCombiner::kMean) contribution_scales = plan.mean_scales.data();
+    if (p.combiner == SegmentCombiner::kMean && !p.is_weighted()) contribution_scales = plan.mean_scales.data();
   }
   const Result<Scratch<A>> scales = contribution_scales != nullptr ? Scratch<A>() : MakeScales<A>(p, plan.counts, ctx);
   if (!scales.ok()) return scales.status();
@@ -127,7 +139,7 @@ Result<UniqueRows> AllocateRows(const GradProblem& p, int64_t rows, const Contex
 
 template <class T, class C>
 Result<UniqueRows> MakeRows(const GradProblem& p, std::optional<int64_t> max_unique, const Context& ctx) noexcept {
-  const Result<PlanOf<C>> planned = PlanOf<C>::Make(p, ctx);
+  const Result<PlanOf<SumType<T>, C>> planned = PlanOf<SumType<T>, C>::Make(p, ctx);
   if (!planned.ok()) return planned.status();
   const Plan<C>& plan = **planned;
   const int64_t room = max_unique.value_or(plan.num_unique);
@@ -140,7 +152,7 @@ Result<UniqueRows> MakeRows(const GradProblem& p, std::optional<int64_t> max_uni
     return {};
   });
   if (!written.ok()) return written;
-  if (Status s = SumRows<T>(p, plan, ctx, {.output = rows->tensors.output.As<T>()}); !s.ok()) return s;
+  if (Status s = SumRows<T>(p, *planned, ctx, {.output = rows->tensors.output.As<T>()}); !s.ok()) return s;
   return rows;
 }
 
@@ -177,9 +189,9 @@ Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
     if (Status s = ZeroOtherRows(ExecutorOf(ctx), p, Plan<C>(), output->As<T>()); !s.ok()) return s;
     return output;
   }
-  const Result<PlanOf<C>> plan = PlanOf<C>::Make(p, ctx);
+  const Result<PlanOf<SumType<T>, C>> plan = PlanOf<SumType<T>, C>::Make(p, ctx);
   if (!plan.ok()) return plan.status();
-  if (Status s = SumRows<T>(p, **plan, ctx, {.output = output->As<T>(), .dense = true}); !s.ok()) return s;
+  if (Status s = SumRows<T>(p, *plan, ctx, {.output = output->As<T>(), .dense = true}); !s.ok()) return s;
   if (Status s = ZeroOtherRows(ExecutorOf(ctx), p, **plan, output->As<T>()); !s.ok()) return s;
   return output;
 }
@@ -188,9 +200,9 @@ template <class T, class C>
 Status GradApply(const GradProblem& p, const UpdateProblem& update, const Context& ctx) noexcept {
   const auto optimizer = MakeOptimizerJob<SumType<T>>(update, p.width, ctx);
   if (!optimizer.ok()) return optimizer.status();
-  const Result<PlanOf<C>> plan = PlanOf<C>::Make(p, ctx);
+  const Result<PlanOf<SumType<T>, C>> plan = PlanOf<SumType<T>, C>::Make(p, ctx);
   if (!plan.ok()) return plan.status();
-  return SumRows<T>(p, **plan, ctx, {.optimizer = &*optimizer});
+  return SumRows<T>(p, *plan, ctx, {.optimizer = &*optimizer});
 }
 
 // Calls f<T, C>() with the problem's value type and the smallest contribution that can name its segments.

@@ -12,15 +12,6 @@ constexpr int64_t kLeaf = 64;   // contributions that pairwise summation adds le
 constexpr int64_t kAhead = 12;  // contributions between a prefetch and its use: some 100 ns of work on short rows
 constexpr int kLevels = 64;     // levels that the tree of leaves can have
 
-// A vector register of the level, full of A.
-template <Isa I, class A>
-struct Vector {
-  static constexpr int64_t kBytes = I == Isa::kX86V4 ? 64 : I == Isa::kX86V3 ? 32 : 16;
-  static constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(A));
-  typedef A Type __attribute__((vector_size(kBytes)));  // NOLINT: an alias cannot have the attribute
-  typedef A InMemory __attribute__((vector_size(kBytes), aligned(sizeof(A)), may_alias));  // NOLINT
-};
-
 // Calls f(row of the gradient, scale) for contributions [begin, end), in order.
 template <Isa I, bool kScaled, class T, class C, class F>
 [[gnu::always_inline]] inline void ForEachRow(const SumJob<T, C>& job, int64_t begin, int64_t end, int64_t column,

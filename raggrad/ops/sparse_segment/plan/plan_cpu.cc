@@ -74,11 +74,22 @@ void CountRuns(const Segments& segment_ids, int64_t begin, int64_t end, bool sha
   }
 }
 
+// Calls f with the second member that contributions are sorted with: their segments, or their positions, which
+// others replace by the segments after the sort.
+template <class Segments, class F>
+void VisitSeconds(const Segments& segment_ids, bool positions, const F& f) noexcept {
+  if (positions) {
+    f(Iota{});
+  } else {
+    f(segment_ids);
+  }
+}
+
 // Checks the ids, counts the segments (if counts is not null) and writes the contributions in order, in one pass.
 // Returns whether they are sorted by row already.
 template <class Idx, class Segments, class C>
-Result<bool> Pack(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, Executor& executor,
-                  C* contributions, int64_t* counts) noexcept {
+Result<bool> Pack(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, bool positions,
+                  Executor& executor, C* contributions, int64_t* counts) noexcept {
   const Chunks chunks = SplitEvenly(executor, ids.n(), kGrain);
   std::atomic<bool> fault = false;
   std::atomic<bool> unsorted = false;
@@ -92,9 +103,11 @@ Result<bool> Pack(const SegmentIds& ids, const Idx* indices, const Segments& seg
         fault.store(true, std::memory_order_relaxed);
         return;
       }
-      for (int64_t i = block; i < block_end; ++i) {
-        contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
-      }
+      VisitSeconds(segment_ids, positions, [&](const auto& seconds) {
+        for (int64_t i = block; i < block_end; ++i) {
+          contributions[i] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(seconds[i]));
+        }
+      });
       if (ascending) ascending = std::is_sorted(indices + std::max(block, begin + 1) - 1, indices + block_end);
       if (counts != nullptr) CountRuns(segment_ids, block, block_end, shared, counts);
     }
@@ -128,8 +141,8 @@ auto VisitIds(const SegmentIds& ids, const F& f) noexcept {
 // Sorts few ids of a table that is not much larger: a counter per table row tells where contributions go and where rows
 // begin. This takes half the passes of a radix sort.
 template <class Idx, class Segments, class C>
-Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, const Context& ctx,
-                      Plan<C>& plan) noexcept {
+Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, bool positions,
+                      const Context& ctx, Plan<C>& plan) noexcept {
   const int64_t n = ids.n();
   const int64_t table_rows = ids.table_rows;
   if (!AllInRange(ids, indices, segment_ids, 0, n)) return FirstFault<Idx>(ids, segment_ids);
@@ -156,10 +169,12 @@ Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments&
   }
   *row = n;
   C* const contributions = plan.contributions.data();
-  for (int64_t i = 0; i < n; ++i) {
-    contributions[place[indices[i]]++] =
-        C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(segment_ids[i]));
-  }
+  VisitSeconds(segment_ids, positions, [&](const auto& seconds) {
+    for (int64_t i = 0; i < n; ++i) {
+      contributions[place[indices[i]]++] =
+          C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(seconds[i]));
+    }
+  });
   return {};
 }
 
@@ -202,11 +217,11 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
 }  // namespace
 
 template <class C>
-Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Context& ctx) noexcept {
+Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Context& ctx) noexcept {
   Executor& executor = ExecutorOf(ctx);
   Plan<C> plan;
 
-  if (count_segments) {
+  if (parts.counts) {
     Result<Scratch<int64_t>> counts = Scratch<int64_t>::Make(ctx, ids.num_segments);
     if (!counts.ok()) return counts.status();
     plan.counts = *std::move(counts);
@@ -223,13 +238,13 @@ Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Conte
   // Two counters per id take no more memory than a second array of contributions would.
   if (ids.n() <= kCountedIds && ids.table_rows <= 2 * ids.n()) {
     const Status planned = VisitIds(ids, [&](const auto* indices, const auto& segment_ids) {
-      return PlanByCounting(ids, indices, segment_ids, ctx, plan);
+      return PlanByCounting(ids, indices, segment_ids, parts.positions, ctx, plan);
     });
     if (!planned.ok()) return planned;
     return plan;
   }
   const Result<bool> sorted = VisitIds(ids, [&](const auto* indices, const auto& segment_ids) {
-    return Pack(ids, indices, segment_ids, executor, plan.contributions.data(), plan.counts.data());
+    return Pack(ids, indices, segment_ids, parts.positions, executor, plan.contributions.data(), plan.counts.data());
   });
   if (!sorted.ok()) return sorted.status();
 
@@ -246,7 +261,25 @@ Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Conte
   return plan;
 }
 
-template Result<Plan<Contribution>> MakePlan(const SegmentIds&, bool, const Context&) noexcept;
-template Result<Plan<WideContribution>> MakePlan(const SegmentIds&, bool, const Context&) noexcept;
+Status KeepPositions(const SegmentIds& ids, const Context& ctx, Plan<Contribution>& plan) noexcept {
+  Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(ctx, ids.n());
+  if (!positions.ok()) return positions.status();
+  plan.positions = *std::move(positions);
+  Executor& executor = ExecutorOf(ctx);
+  return VisitIds(ids, [&](const auto*, const auto& segment_ids) {
+    return ForEachChunkUntilStopped(executor, SplitEvenly(executor, ids.n(), kGrain),
+                                    [&](int64_t, int64_t begin, int64_t end) {
+                                      for (int64_t k = begin; k < end; ++k) {
+                                        Contribution& contribution = plan.contributions[k];
+                                        const uint32_t i = contribution.segment_;
+                                        plan.positions[k] = i;
+                                        contribution.segment_ = static_cast<uint32_t>(segment_ids[i]);
+                                      }
+                                    });
+  });
+}
+
+template Result<Plan<Contribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&) noexcept;
+template Result<Plan<WideContribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&) noexcept;
 
 }  // namespace raggrad::sparse_segment

@@ -15,8 +15,9 @@ struct Plan {
   Scratch<C> contributions;     // sorted by row; within a row in the order of the input
   Scratch<int64_t> row_starts;  // [num_unique + 1]: where each unique row's contributions begin, and the end
   int64_t num_unique = 0;
-  Scratch<int64_t> counts;     // ids per segment; empty if nobody asked for them
-  Scratch<float> mean_scales;  // Mean's factor of each contribution, in float; only in a SegmentPlan
+  Scratch<int64_t> counts;      // ids per segment; empty if nobody asked for them
+  Scratch<uint32_t> positions;  // of each contribution in the caller's ids; empty if nobody asked for them
+  Scratch<float> mean_scales;   // Mean's factor of each contribution, in float; only in a SegmentPlan
 
   int64_t table_row(int64_t unique) const noexcept { return int64_t{contributions[row_starts[unique]].row}; }
 };
@@ -28,11 +29,21 @@ A ScaleOf(SegmentCombiner combiner, int64_t count) noexcept {
   return static_cast<A>(1.0 / (combiner == SegmentCombiner::kMean ? ids : std::sqrt(ids)));
 }
 
+// The parts of a plan that not every call needs.
+struct PlanParts {
+  bool counts = false;
+  bool positions = false;  // contributions have positions in place of segments; for fewer than 2^32 ids
+};
+
 // Checks, sorts and counts ids; n and table_rows must be > 0. Scratch while it runs: 2 sizeof(C) bytes per id, 8 per
 // unique row, 8 per segment if segments are counted, and the radix sort's counters. Few ids of a small table are sorted
 // by counting: that takes 4 bytes per table row, at most sizeof(C) per id, instead of the second sizeof(C) and the
 // radix sort's counters.
 template <class C>
-Result<Plan<C>> MakePlan(const SegmentIds& ids, bool count_segments, const Context& ctx) noexcept;
+Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Context& ctx) noexcept;
+
+// Moves the positions out of the contributions, which get their segments instead. Takes 4 bytes per id, which the plan
+// keeps, and reads segment ids in random order: about 6 ns each.
+Status KeepPositions(const SegmentIds& ids, const Context& ctx, Plan<Contribution>& plan) noexcept;
 
 }  // namespace raggrad::sparse_segment

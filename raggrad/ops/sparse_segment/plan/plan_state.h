@@ -41,8 +41,15 @@ struct SegmentPlan::State {
 namespace sparse_segment {
 
 // The checked operands of a gradient with a plan.
-Result<GradProblem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& pooling, const TensorView& grad,
                                   const SegmentPlan& plan) noexcept;
+
+// Checks that the operand is on the plan's device and has the rows that the plan was made for.
+Status CheckRowsOfPlan(std::string_view op, std::string_view name, const TensorView& view,
+                       const SegmentPlan::State& plan, std::string_view what, int64_t expected) noexcept;
+
+// Checks that the plan is one that a forward can use.
+Status CheckAscending(std::string_view op, const SegmentPlan::State& plan) noexcept;
 
 // Returns call(), which uses the plan. The plan remembers the stream if it is not its own.
 template <class F>

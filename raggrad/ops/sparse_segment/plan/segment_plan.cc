@@ -10,6 +10,7 @@
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
 namespace {
@@ -19,11 +20,14 @@ using cpu::ForEachChunk;
 using cpu::ForEachChunkUntilStopped;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
+using sparse_segment::CheckAscending;
+using sparse_segment::CheckRowsOfPlan;
 using sparse_segment::CheckSameSize;
 using sparse_segment::CheckTableRows;
 using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
 using sparse_segment::GradProblem;
+using sparse_segment::KeepPositions;
 using sparse_segment::MakePlan;
 using sparse_segment::Plan;
 using sparse_segment::SegmentIds;
@@ -105,9 +109,13 @@ Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) n
 }
 
 Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
-  Result<Plan<Contribution>> sorted = MakePlan<Contribution>(ids, /*count_segments=*/true, ctx);
+  const bool positions = ids.n() <= int64_t{UINT32_MAX};
+  Result<Plan<Contribution>> sorted = MakePlan<Contribution>(ids, {.counts = true, .positions = positions}, ctx);
   if (!sorted.ok()) return sorted.status();
   state.sorted = *std::move(sorted);
+  if (positions) {
+    if (Status s = KeepPositions(ids, ctx, state.sorted); !s.ok()) return s;
+  }
   if (Status s = MakeMeanScales(ids.n(), ctx, state.sorted); !s.ok()) return s;
   return KeepIds(ids.indices, ids.segment_ids, ctx, state);
 }
@@ -168,28 +176,35 @@ constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
   return "SparseSegmentGrad with a plan";
 }
 
-// Checks that the operand is on the plan's device and has the rows that the plan was made for.
-Status CheckRows(std::string_view op, std::string_view name, const TensorView& view, const SegmentPlan::State& plan,
-                 std::string_view what, int64_t expected) noexcept {
+}  // namespace
+
+namespace sparse_segment {
+
+Status CheckRowsOfPlan(std::string_view op, std::string_view name, const TensorView& view,
+                       const SegmentPlan::State& plan, std::string_view what, int64_t expected) noexcept {
   if (Status s = CheckOperands(op, {{"plan", plan.indices_view()}, {name, view}}); !s.ok()) return s;
   if (view.rank() > 0 && view.dim(0) == expected) return {};
   return InvalidArgument(op, "the plan was made for another size [", name, ": expected ", expected,
                          " rows, the plan's ", what, ", got shape ", view.shape, "]");
 }
 
-}  // namespace
+Status CheckAscending(std::string_view op, const SegmentPlan::State& plan) noexcept {
+  if (plan.ascending) return {};
+  return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
+}
 
-namespace sparse_segment {
-
-Result<GradProblem> CheckWithPlan(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& pooling, const TensorView& grad,
                                   const SegmentPlan& plan) noexcept {
   if (Status s = CheckDType(op, "grad", grad.dtype, FloatTypes{}); !s.ok()) return s;
   const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRows(op, "grad", grad, state, "segments", state.sizes.num_segments); !s.ok()) return s;
+  if (Status s = CheckRowsOfPlan(op, "grad", grad, state, "segments", state.sizes.num_segments); !s.ok()) return s;
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  if (Status s = CheckWeights(op, weights, state.num_ids, {"grad", grad}); !s.ok()) return s;
   return GradProblem{
       .ids = {op, state.indices_view(), state.segment_ids_view(), state.sizes.table_rows, state.sizes.num_segments},
-      .combiner = combiner,
+      .combiner = pooling.combiner,
       .grad = grad,
+      .weights = weights,
       .plan = &state,
       .index_dtype = state.index_dtype};
 }
@@ -241,38 +256,40 @@ Status SegmentPlan::CheckMadeFrom(const TensorView& indices, const TensorView& s
   return CheckSameIds("segment_ids", segment_ids, state_->segment_ids_view(), ctx);
 }
 
-Result<SparseSegmentGradV2Output> SparseSegmentGradV2(SegmentCombiner combiner, const TensorView& grad,
+Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
                                                       const SegmentPlan& plan, const Context& ctx) noexcept {
-  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
+  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(pooling.combiner), pooling, grad, plan);
   if (!problem.ok()) return problem.status();
   return UsingPlan(problem->ids.op, plan, ctx, [&] { return sparse_segment::GradV2(*problem, ctx); });
 }
 
-Result<Tensor> SparseSegmentGrad(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView& grad, const SegmentPlan& plan,
                                  const Context& ctx) noexcept {
-  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(combiner), combiner, grad, plan);
+  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(pooling.combiner), pooling, grad, plan);
   if (!problem.ok()) return problem.status();
   return UsingPlan(problem->ids.op, plan, ctx, [&] { return sparse_segment::Grad(*problem, ctx); });
 }
 
-Result<Tensor> SparseSegment(SegmentCombiner combiner, const TensorView& data, const SegmentPlan& plan,
+Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const SegmentPlan& plan,
                              const Context& ctx) noexcept {
   constexpr std::string_view op = "SparseSegment with a plan";
-  Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, sparse_segment::SumTypes{})
-                                                       : CheckDType(op, "data", data.dtype, FloatTypes{});
+  Status data_type = pooling.combiner == SegmentCombiner::kSum
+                         ? CheckDType(op, "data", data.dtype, sparse_segment::SumTypes{})
+                         : CheckDType(op, "data", data.dtype, FloatTypes{});
   if (!data_type.ok()) return data_type;
   const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRows(op, "data", data, state, "rows", state.sizes.table_rows); !s.ok()) return s;
-  if (!state.ascending) {
-    return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
-  }
+  if (Status s = CheckRowsOfPlan(op, "data", data, state, "rows", state.sizes.table_rows); !s.ok()) return s;
+  if (Status s = CheckAscending(op, state); !s.ok()) return s;
+  const SegmentWeights* const weights = sparse_segment::WeightsOf(pooling);
+  if (Status s = sparse_segment::CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
   const sparse_segment::ForwardProblem problem = {.op = op,
-                                                  .combiner = combiner,
+                                                  .combiner = pooling.combiner,
                                                   .data = data,
                                                   .indices = state.indices_view(),
                                                   .segment_ids = state.segment_ids_view(),
                                                   .num_segments = state.sizes.num_segments,
-                                                  .ids_checked = true};
+                                                  .ids_checked = true,
+                                                  .weights = weights};
   return UsingPlan(op, plan, ctx, [&] { return sparse_segment::Forward(problem, ctx); });
 }
 

@@ -234,7 +234,7 @@ TEST(SegmentPlan, MemoryIsWhatTheHeaderSays) {
   ctx.allocator = &allocator;
   ctx.executor = &SerialExecutor();
   const auto plan = batch.Plan(ctx);
-  EXPECT_LE(allocator.live_bytes(), static_cast<size_t>(20 * n + 8 * (plan->num_unique() + 1) + 8 * 2000));
+  EXPECT_LE(allocator.live_bytes(), static_cast<size_t>(24 * n + 8 * (plan->num_unique() + 1) + 8 * 2000));
   EXPECT_LE(allocator.peak_bytes(), static_cast<size_t>(24 * n + 8 * (plan->num_unique() + 1) + 8 * 2000 + (16 << 10)));
 }
 

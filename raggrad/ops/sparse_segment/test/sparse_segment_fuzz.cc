@@ -1,7 +1,10 @@
 // Compares the family's gradients with reference.h: see fuzz/README.md.
+#include <optional>
+
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reference.h"
 #include "raggrad/ops/sparse_segment/test/reproducible.h"
+#include "raggrad/ops/sparse_segment/test/weighted_reference.h"
 #include "raggrad/testing/fuzz_driver.h"
 #include "raggrad/testing/fuzz_operand.h"
 
@@ -17,6 +20,12 @@ struct Call {
   bool v2;
   Accumulation other;
   Operand grad, indices, segment_ids, dim0;
+  std::optional<Operand> weights;
+  WeightDivisor divisor;
+
+  SegmentPooling pooling() const {
+    return weights ? SegmentPooling(combiner, {weights->view, divisor}) : SegmentPooling(combiner);
+  }
 };
 
 // Inner dimensions: none, one or several, some of them 1 or 0, sometimes more than a Shape holds without the heap.
@@ -44,11 +53,18 @@ Operand MakeDim0(FuzzInput& in, int64_t rows) {
   return {in, testing::TensorOf(std::vector<int32_t>{dim0}, Shape{})};
 }
 
+std::optional<Operand> MakeWeights(FuzzInput& in, DType of_grad, int64_t n) {
+  if (in.Below(2) == 0) return std::nullopt;
+  const DType dtype = in.OneIn(32) ? in.DTypeOf(FloatTypes{}) : in.Below(2) == 0 ? DType::kFloat32 : of_grad;
+  const int64_t size = in.OneIn(64) ? in.Below(100) : n;
+  return Operand(in, fuzz::AnyTensor(in, dtype, Shape{size}, size));
+}
+
 Call MakeCall(FuzzInput& in) {
   const auto combiner = static_cast<SegmentCombiner>(in.Below(3));
   const int64_t form = in.Below(4);
   const bool v2 = form % 2 == 0;
-  const Accumulation other = form < 2 ? Accumulation::kFast : Accumulation::kReproducible;
+  Accumulation other = form < 2 ? Accumulation::kFast : Accumulation::kReproducible;
   const DType dtype = in.DTypeOf(FloatTypes{});
   std::vector<int64_t> inner = MakeInner(in);
   int64_t n = in.Count(100, 60000);
@@ -67,7 +83,13 @@ Call MakeCall(FuzzInput& in) {
   Operand grad(in, fuzz::AnyTensor(in, dtype, grad_shape, grad_size));
   Operand indices = MakeIds(in, n, rows);
   Operand segment_ids = MakeIds(in, in.OneIn(64) ? in.Below(100) : n, segments);
-  return {combiner, v2, other, std::move(grad), std::move(indices), std::move(segment_ids), MakeDim0(in, rows)};
+  Operand dim0 = MakeDim0(in, rows);
+  std::optional<Operand> weights = MakeWeights(in, dtype, n);
+  const auto divisor = static_cast<WeightDivisor>(in.Below(2));
+  if (weights && other == Accumulation::kReproducible) other = Accumulation::kFast;
+  return {
+      combiner,           v2,     other, std::move(grad), std::move(indices), std::move(segment_ids), std::move(dim0),
+      std::move(weights), divisor};
 }
 
 Code CodeOfForm(const Call& call) {
@@ -87,6 +109,13 @@ Code CodeOfForm(const Call& call) {
   }
   const int64_t rows = *call.dim0.view.As<int32_t>();
   if (rows < 0 || !Shape::WithDim0(rows, call.grad.view.shape.tail()).NumElements()) return Code::kInvalidArgument;
+  if (call.weights) {
+    const TensorView& weights = call.weights->view;
+    if ((weights.dtype != call.grad.view.dtype && weights.dtype != DType::kFloat32) || !call.weights->readable ||
+        weights.device != device || weights.rank() != 1 || weights.dim(0) != call.indices.view.dim(0)) {
+      return Code::kInvalidArgument;
+    }
+  }
   return device.is_cpu() ? Code::kOk : Code::kUnimplemented;
 }
 
@@ -94,6 +123,19 @@ std::vector<int64_t> Widen(const TensorView& ids) {
   const size_t n = static_cast<size_t>(ids.dim(0));
   if (ids.dtype == DType::kInt32) return {ids.As<int32_t>(), ids.As<int32_t>() + n};
   return {ids.As<int64_t>(), ids.As<int64_t>() + n};
+}
+
+// The rows with weights, for ids that have been found good.
+template <class T>
+reference::Rows<T> WeightedRows(const Call& call, int64_t width) {
+  const auto rows = [&]<class W>() {
+    const auto* const weights = call.weights->view.As<W>();
+    return reference::WeightedGrad(call.pooling(), std::vector<W>(weights, weights + call.indices.view.dim(0)),
+                                   call.grad.view.As<T>(), width, Widen(call.indices.view),
+                                   Widen(call.segment_ids.view));
+  };
+  return call.weights->view.dtype == DType::kFloat32 ? rows.template operator()<float>()
+                                                     : rows.template operator()<T>();
 }
 
 template <class T>
@@ -119,8 +161,9 @@ Expected ExpectedOf(const Call& call) {
   const TensorView& grad = call.grad.view;
   const int64_t table_rows = *call.dim0.view.As<int32_t>();
   const int64_t width = Shape::Product(grad.shape.tail()).value_or(0);
-  const auto rows = reference::Grad<T>(call.combiner, grad.As<T>(), grad.dim(0), width, Widen(call.indices.view),
-                                       Widen(call.segment_ids.view), table_rows);
+  auto rows = reference::Grad<T>(call.combiner, grad.As<T>(), grad.dim(0), width, Widen(call.indices.view),
+                                 Widen(call.segment_ids.view), table_rows);
+  if (rows && call.weights && table_rows > 0) rows = WeightedRows<T>(call, width);
   // A dense output of more than a few MiB is too much for the reference, and perhaps for the memory.
   const bool large =
       !call.v2 && static_cast<double>(table_rows) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
@@ -153,13 +196,13 @@ void FuzzGrad(FuzzInput& in) {
   fuzz::Check(expected, in, [&](const Context& ctx) -> Result<fuzz::Outputs> {
     fuzz::Outputs outputs;
     if (call.v2) {
-      auto result = SparseSegmentGradV2(call.combiner, call.grad.view, call.indices.view, call.segment_ids.view,
+      auto result = SparseSegmentGradV2(call.pooling(), call.grad.view, call.indices.view, call.segment_ids.view,
                                         call.dim0.view, ctx);
       if (!result.ok()) return result.status();
       outputs.push_back(std::move(result->output));
       outputs.push_back(std::move(result->sorted_unique_indices));
     } else {
-      auto result = SparseSegmentGrad(call.combiner, call.grad.view, call.indices.view, call.segment_ids.view,
+      auto result = SparseSegmentGrad(call.pooling(), call.grad.view, call.indices.view, call.segment_ids.view,
                                       call.dim0.view, ctx);
       if (!result.ok()) return result.status();
       if (compares_outputs) outputs.push_back(*std::move(result));

@@ -5,6 +5,7 @@
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
 namespace {
@@ -12,9 +13,11 @@ namespace {
 using sparse_segment::CheckSameSize;
 using sparse_segment::CheckTableRows;
 using sparse_segment::CheckVector;
+using sparse_segment::CheckWeights;
 using sparse_segment::CheckWithPlan;
 using sparse_segment::GradProblem;
 using sparse_segment::UsingPlan;
+using sparse_segment::WeightsOf;
 
 Status CheckRank(std::string_view op, std::string_view name, const TensorView& view) noexcept {
   if (view.rank() > 0) return {};
@@ -53,14 +56,19 @@ Result<GradProblem> CheckSlices(std::string_view op, const IndexedSlicesView& sl
                      .grad = values};
 }
 
-Result<GradProblem> CheckGrad(std::string_view op, SegmentCombiner combiner, const TensorView& grad,
+Result<GradProblem> CheckGrad(std::string_view op, const SegmentPooling& pooling, const TensorView& grad,
                               const TensorView& indices, const TensorView& segment_ids, int64_t table_rows) noexcept {
   if (Status s = CheckValues(op, "grad", grad, indices); !s.ok()) return s;
   if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckOperands(op, {{"grad", grad}, {"segment_ids", segment_ids}}); !s.ok()) return s;
   if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
   if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
-  return GradProblem{.ids = {op, indices, segment_ids, table_rows, grad.dim(0)}, .combiner = combiner, .grad = grad};
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  if (Status s = CheckWeights(op, weights, indices.dim(0), {"grad", grad}); !s.ok()) return s;
+  return GradProblem{.ids = {op, indices, segment_ids, table_rows, grad.dim(0)},
+                     .combiner = pooling.combiner,
+                     .grad = grad,
+                     .weights = weights};
 }
 
 struct Bytes {
@@ -172,11 +180,11 @@ constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
 
 }  // namespace
 
-Result<IndexedSlices> SparseSegmentGradSlices(SegmentCombiner combiner, const TensorView& grad,
+Result<IndexedSlices> SparseSegmentGradSlices(const SegmentPooling& pooling, const TensorView& grad,
                                               const TensorView& indices, const TensorView& segment_ids,
                                               int64_t table_rows, const Context& ctx) noexcept {
   constexpr std::string_view op = "SparseSegmentGradSlices";
-  const Result<GradProblem> problem = CheckGrad(op, combiner, grad, indices, segment_ids, table_rows);
+  const Result<GradProblem> problem = CheckGrad(op, pooling, grad, indices, segment_ids, table_rows);
   if (!problem.ok()) return problem.status();
   if (Status s = CheckTableRows(op, "table_rows", table_rows); !s.ok()) return s;
   if (Status s = CheckDenseSize(op, table_rows, grad); !s.ok()) return s;
@@ -221,19 +229,19 @@ Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const
   return Apply(CheckSlices("ApplyRows", slices), update, table, ctx);
 }
 
-Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const TensorView& indices,
+Status SparseSegmentGradApply(const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices,
                               const TensorView& segment_ids, const RowUpdate& update, const MutableTensorView& table,
                               const Context& ctx) noexcept {
-  const std::string_view op = ApplyName(combiner);
+  const std::string_view op = ApplyName(pooling.combiner);
   const Result<int64_t> table_rows = TableRowsOf(op, table);
   if (!table_rows.ok()) return table_rows.status();
-  return Apply(CheckGrad(op, combiner, grad, indices, segment_ids, *table_rows), update, table, ctx);
+  return Apply(CheckGrad(op, pooling, grad, indices, segment_ids, *table_rows), update, table, ctx);
 }
 
-Status SparseSegmentGradApply(SegmentCombiner combiner, const TensorView& grad, const SegmentPlan& plan,
+Status SparseSegmentGradApply(const SegmentPooling& pooling, const TensorView& grad, const SegmentPlan& plan,
                               const RowUpdate& update, const MutableTensorView& table, const Context& ctx) noexcept {
-  const std::string_view op = ApplyName(combiner);
-  return UsingPlan(op, plan, ctx, [&] { return Apply(CheckWithPlan(op, combiner, grad, plan), update, table, ctx); });
+  const std::string_view op = ApplyName(pooling.combiner);
+  return UsingPlan(op, plan, ctx, [&] { return Apply(CheckWithPlan(op, pooling, grad, plan), update, table, ctx); });
 }
 
 }  // namespace raggrad

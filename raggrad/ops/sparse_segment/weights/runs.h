@@ -1,0 +1,40 @@
+// Runs of equal segment ids. Internal to the family.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "raggrad/cpu/chunks.h"
+
+namespace raggrad::sparse_segment {
+
+inline constexpr int64_t kWeightGrain = 1 << 14;  // ids per chunk at least
+
+// Calls f(begin, end) for every run of equal segment ids that starts in [begin, end). The last one may end behind it.
+// So every run belongs to one of the chunks that ids are cut into.
+template <class Seg, class F>
+void ForEachRun(const Seg* segment_ids, int64_t n, int64_t begin, int64_t end, const F& f) noexcept {
+  int64_t i = begin;
+  while (i > 0 && i < end && segment_ids[i] == segment_ids[i - 1]) ++i;
+  while (i < end) {
+    const int64_t start = i;
+    do ++i;
+    while (i < n && segment_ids[i] == segment_ids[start]);
+    f(start, i);
+  }
+}
+
+// Whether the segment ids ascend.
+template <class Seg>
+bool Ascends(const Seg* segment_ids, int64_t n, Executor& executor) noexcept {
+  std::atomic<bool> ascends = true;
+  cpu::ForEachChunk(executor, cpu::SplitEvenly(executor, n, kWeightGrain), [&](int64_t, int64_t begin, int64_t end) {
+    bool sorted = true;  // no branch per id, so the loop vectorises
+    for (int64_t i = std::max<int64_t>(begin, 1); i < end; ++i) sorted &= segment_ids[i - 1] <= segment_ids[i];
+    if (!sorted) ascends.store(false, std::memory_order_relaxed);
+  });
+  return ascends;
+}
+
+}  // namespace raggrad::sparse_segment

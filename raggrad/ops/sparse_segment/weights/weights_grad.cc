@@ -1,0 +1,118 @@
+// Checks of the weights' gradient that need only shapes and types.
+#include "raggrad/core/operands.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
+
+namespace raggrad {
+namespace sparse_segment {
+namespace {
+
+constexpr std::string_view Name(SegmentCombiner combiner, bool with_plan) noexcept {
+  switch (combiner) {
+    case SegmentCombiner::kSum:
+      return with_plan ? "SparseSegmentSumWeightsGrad with a plan" : "SparseSegmentSumWeightsGrad";
+    case SegmentCombiner::kMean:
+      return with_plan ? "SparseSegmentMeanWeightsGrad with a plan" : "SparseSegmentMeanWeightsGrad";
+    case SegmentCombiner::kSqrtN:
+      return with_plan ? "SparseSegmentSqrtNWeightsGrad with a plan" : "SparseSegmentSqrtNWeightsGrad";
+  }
+  return "SparseSegmentWeightsGrad";
+}
+
+Status CheckIds(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept {
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) return s;
+  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  return CheckSameSize(op, indices, segment_ids);
+}
+
+// Checks that grad and data are rows of one width.
+Status CheckRows(std::string_view op, const TensorView& grad, const TensorView& data,
+                 const TensorView& indices) noexcept {
+  if (Status s = CheckDType(op, "grad", grad.dtype, FloatTypes{}); !s.ok()) return s;
+  if (data.dtype != grad.dtype) {
+    return InvalidArgument(op, "data and grad have different types [data: expected ", grad.dtype, ", got ", data.dtype,
+                           "]");
+  }
+  if (Status s = CheckOperands(op, {{"grad", grad}, {"data", data}, {"indices", indices}}); !s.ok()) return s;
+  if (grad.rank() == 0) {
+    return InvalidArgument(op, "grad must have rows [grad: expected at least rank 1, got a scalar]");
+  }
+  if (data.rank() > 0 && std::ranges::equal(data.shape.tail(), grad.shape.tail())) return {};
+  return InvalidArgument(op,
+                         "rows of data and grad have different shapes [data: expected the inner dimensions of grad, ",
+                         grad.shape, ", got shape ", data.shape, "]");
+}
+
+Status CheckGiven(std::string_view op, const SegmentWeights* weights) noexcept {
+  if (weights != nullptr) return {};
+  return InvalidArgument(op, "there are no weights [pooling.weights: expected a vector, got none]");
+}
+
+Status CheckCount(std::string_view op, const TensorView& grad) noexcept {
+  if (grad.dim(0) <= INT32_MAX) return {};
+  return InvalidArgument(op, "there are too many segments [grad: expected at most ", INT32_MAX, " rows, got ",
+                         grad.dim(0), "]");
+}
+
+Result<Tensor> Run(const WeightsGradProblem& problem, const Context& ctx) noexcept {
+  const std::string_view op = problem.forward.op;
+  if (Status s = CheckWeightsHere(op, problem.forward.weights, ctx); !s.ok()) return s;
+  if (!problem.grad.device.is_cpu()) return NoKernelForDevice(op, problem.grad.device);
+  return WithOp(op, [&] { return cpu::InFloatEnvironment([&] { return on_cpu::WeightsGrad(problem, ctx); }); });
+}
+
+}  // namespace
+}  // namespace sparse_segment
+
+Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
+                                        const TensorView& indices, const TensorView& segment_ids,
+                                        const Context& ctx) noexcept {
+  using namespace sparse_segment;
+  const std::string_view op = Name(pooling.combiner, /*with_plan=*/false);
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  if (Status s = CheckIds(op, indices, segment_ids); !s.ok()) return s;
+  if (Status s = CheckRows(op, grad, data, indices); !s.ok()) return s;
+  if (Status s = CheckGiven(op, weights); !s.ok()) return s;
+  if (Status s = CheckWeights(op, weights, indices.dim(0), {"data", data}); !s.ok()) return s;
+  if (Status s = CheckCount(op, grad); !s.ok()) return s;
+  return Run({{.op = op,
+               .combiner = pooling.combiner,
+               .data = data,
+               .indices = indices,
+               .segment_ids = segment_ids,
+               .num_segments = grad.dim(0),
+               .weights = weights},
+              grad},
+             ctx);
+}
+
+Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
+                                        const SegmentPlan& plan, const Context& ctx) noexcept {
+  using namespace sparse_segment;
+  const std::string_view op = Name(pooling.combiner, /*with_plan=*/true);
+  const SegmentWeights* const weights = WeightsOf(pooling);
+  const SegmentPlan::State& state = plan.state();
+  if (Status s = CheckRows(op, grad, data, state.indices_view()); !s.ok()) return s;
+  if (Status s = CheckRowsOfPlan(op, "grad", grad, state, "segments", state.sizes.num_segments); !s.ok()) return s;
+  if (Status s = CheckRowsOfPlan(op, "data", data, state, "rows", state.sizes.table_rows); !s.ok()) return s;
+  if (Status s = CheckAscending(op, state); !s.ok()) return s;
+  if (Status s = CheckGiven(op, weights); !s.ok()) return s;
+  if (Status s = CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
+  return Run({{.op = op,
+               .combiner = pooling.combiner,
+               .data = data,
+               .indices = state.indices_view(),
+               .segment_ids = state.segment_ids_view(),
+               .num_segments = state.sizes.num_segments,
+               .ids_checked = true,
+               .weights = weights},
+              grad},
+             ctx);
+}
+
+}  // namespace raggrad

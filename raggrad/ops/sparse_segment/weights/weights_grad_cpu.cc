@@ -1,0 +1,109 @@
+// CPU backend of the weights' gradient: a pass over the rows for the dot products, then a pass over the weights.
+#include "raggrad/cpu/isa_choice.h"
+#include "raggrad/cpu/row_split.h"
+#include "raggrad/ops/sparse_segment/forward/check_ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/weights/divisor.h"
+#include "raggrad/ops/sparse_segment/weights/dot_rows.h"
+#include "raggrad/ops/sparse_segment/weights/runs.h"
+#include "raggrad/ops/sparse_segment/weights/weights.h"
+
+namespace raggrad::sparse_segment::on_cpu {
+namespace {
+
+// Sets dots[i] to the dot product of grad[segment_ids[i]] and data[indices[i]].
+template <class T, class Idx, class Seg>
+Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, const Context& ctx) noexcept {
+  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &DotLoopsFor<I>(); });
+  if (!loops.ok()) return loops.status();
+  const DotRowsFunction<T, Idx> dot = (*loops)->template of<T>().template dot<Idx>();
+  const ForwardProblem& f = p.forward;
+  const DotJob<T, Idx> job = {f.data.As<T>(), width, f.indices.As<Idx>(), f.n(), dots};
+  const Seg* const segment_ids = f.segment_ids.As<Seg>();
+  Executor& executor = ExecutorOf(ctx);
+  const int64_t row_bytes = std::max<int64_t>(width, 1) * static_cast<int64_t>(sizeof(T));
+  return cpu::ForEachChunkUntilStopped(
+      executor, cpu::SplitRows(executor, f.n(), row_bytes), [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
+        for (int64_t begin = chunk_begin, end = begin; begin < chunk_end; begin = end) {
+          while (end < chunk_end && segment_ids[end] == segment_ids[begin]) ++end;
+          dot(job, p.grad.As<T>() + static_cast<int64_t>(segment_ids[begin]) * width, begin, end);
+        }
+      });
+}
+
+// Turns the dot products of a segment, ids [begin, end), into the gradient of its weights.
+template <class A>
+void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t end, A* dots) noexcept {
+  if (p.combiner == SegmentCombiner::kSum) return;
+  const WeightDivisor by = p.weights->divisor;
+  const A divisor = DivisorOf(p.combiner, by, weights, begin, end);
+  if (by == WeightDivisor::kCount) {
+    for (int64_t i = begin; i < end; ++i) dots[i] /= divisor;
+    return;
+  }
+  A total = 0;  // the dot product of grad and the weighted sum of rows
+  for (int64_t i = begin; i < end; ++i) total += weights[i] * dots[i];
+  if (p.combiner == SegmentCombiner::kMean) {
+    const A mean = Divide(total, divisor);
+    for (int64_t i = begin; i < end; ++i) dots[i] = Divide(dots[i] - mean, divisor);
+  } else {
+    const A share = Divide(Divide(total, divisor), divisor);
+    for (int64_t i = begin; i < end; ++i) dots[i] = Divide(dots[i] - weights[i] * share, divisor);
+  }
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noexcept {
+  using A = SumType<T>;
+  const ForwardProblem& f = p.forward;
+  if (!f.ids_checked) {
+    const Result<int64_t> rows = OutputRows<Idx>(f, f.n() == 0 ? Seg{0} : f.segment_ids.As<Seg>()[f.n() - 1]);
+    if (!rows.ok()) return rows.status();
+    if (Status s = CheckIds<Idx, Seg>(f, ExecutorOf(ctx), *rows); !s.ok()) return s;
+  }
+  const TensorView& values = f.weights->values;
+  Result<Tensor> output = AllocateOutput(ctx, 0, values.dtype, Shape{f.n()});
+  if (!output.ok() || f.n() == 0) return output;
+  const Result<WideWeights<A>> weights = WideWeights<A>::Make(values, ctx);
+  if (!weights.ok()) return weights.status();
+  const bool in_place = values.dtype == kDTypeOf<A>;
+  Result<Scratch<A>> scratch = in_place ? Scratch<A>() : Scratch<A>::Make(ctx, f.n());
+  if (!scratch.ok()) return scratch.status();
+  A* const dots = in_place ? output->As<A>() : scratch->data();
+  const int64_t width = Shape::Product(f.data.shape.tail()).value_or(0);
+  if (Status s = DotRows<T, Idx, Seg>(p, width, dots, ctx); !s.ok()) return s;
+
+  Executor& executor = ExecutorOf(ctx);
+  const Seg* const segment_ids = f.segment_ids.As<Seg>();
+  const auto finish = [&](int64_t begin, int64_t end) { Finish(f, weights->data(), begin, end, dots); };
+  const Status finished = Visit(WeightTypes<A>{}, values.dtype, [&]<class W>() -> Status {
+    W* const out = output->As<W>();
+    return cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, f.n(), kWeightGrain),
+                                         [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
+                                           ForEachRun(segment_ids, f.n(), chunk_begin, chunk_end,
+                                                      [&](int64_t begin, int64_t end) {
+                                                        finish(begin, end);
+                                                        if constexpr (!std::is_same_v<W, A>) {
+                                                          for (int64_t i = begin; i < end; ++i)
+                                                            NarrowWeight(dots[i], out[i]);
+                                                        }
+                                                      });
+                                         });
+  });
+  if (!finished.ok()) return finished;
+  return output;
+}
+
+}  // namespace
+
+Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept {
+  const ForwardProblem& f = problem.forward;
+  return Visit(FloatTypes{}, f.data.dtype, [&]<class T>() {
+    return Visit(IndexTypes{}, f.indices.dtype, [&]<class Idx>() {
+      return Visit(IndexTypes{}, f.segment_ids.dtype,
+                   [&]<class Seg>() -> Result<Tensor> { return WeightsGrad<T, Idx, Seg>(problem, ctx); });
+    });
+  });
+}
+
+}  // namespace raggrad::sparse_segment::on_cpu
