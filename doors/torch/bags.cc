@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/cpu/chunks.h"
@@ -37,6 +38,25 @@ void ForEachId(const Offset* offsets, int64_t bags, int64_t begin, int64_t end, 
     const int64_t bag_end = bag + 1 < bags ? std::min<int64_t>(offsets[bag + 1], end) : end;
     for (; i < bag_end; ++i) each(i, bag);
   }
+}
+
+// Leaves the weights of padding out. They are moved as bytes.
+template <class F>
+Status KeepWeights(Bags& bags, const F& is_padding, int64_t kept, const Context& ctx) {
+  if (!bags.weights) return {};
+  const size_t bytes = DTypeSize(bags.weights->dtype);
+  Result<Scratch<char>> memory = Scratch<char>::Make(ctx, kept * static_cast<int64_t>(bytes));
+  if (!memory.ok()) return memory.status();
+  const char* from = bags.weights->As<char>();
+  char* to = memory->data();
+  for (int64_t i = 0; i < bags.ids.dim(0); ++i, from += bytes) {
+    if (is_padding(i)) continue;
+    std::memcpy(to, from, bytes);
+    to += bytes;
+  }
+  bags.kept_weights = *std::move(memory);
+  bags.weights->data = bags.kept_weights.data();
+  return {};
 }
 
 template <class Id, class Offset>
@@ -81,8 +101,10 @@ Status Fill(Bags& bags, const Offset* offsets, std::optional<int64_t> padding_id
       });
     });
     bags.kept_ids = *std::move(kept_ids);
+    if (Status s = KeepWeights(bags, is_padding, kept, ctx); !s.ok()) return s;
     bags.ids = TensorView::Of(rows, Shape{kept});
   }
+  if (bags.weights) bags.weights->shape = Shape{kept};
   bags.kept_segment_ids = *std::move(segment_ids);
   bags.segment_ids = TensorView::Of(bags.kept_segment_ids.data(), Shape{kept});
   return {};
@@ -107,6 +129,7 @@ Status Cut(Bags& bags, const TensorView& offsets, bool include_last_offset, std:
     return MakeError(Code::kInvalidArgument, "[offsets: expected less than 2^31 bags, got ", bags.count, "]");
   }
   if (bags.count == 0) bags.ids.shape = Shape{0};
+  bags.ids_with_padding = bags.ids.dim(0);
   return bags.ids.dtype == DType::kInt32 ? Fill<int32_t>(bags, begins, padding_id, ctx)
                                          : Fill<int64_t>(bags, begins, padding_id, ctx);
 }
@@ -123,12 +146,17 @@ Status CheckIds(std::string_view argument, const TensorView& ids) {
 
 }  // namespace
 
-Result<Bags> CutIntoBags(const TensorView& ids, const TensorView& offsets, bool include_last_offset,
-                         std::optional<int64_t> padding_id, const Context& ctx) noexcept {
+Result<Bags> CutIntoBags(const BagOperands& operands, const Context& ctx) noexcept {
+  const auto& [ids, offsets, weights, include_last_offset, padding_id] = operands;
   if (Status s = CheckIds("indices", ids); !s.ok()) return s;
   if (Status s = CheckIds("offsets", offsets); !s.ok()) return s;
+  if (weights && !(weights->shape == ids.shape)) {
+    return MakeError(Code::kInvalidArgument, "[per_sample_weights: expected shape ", ids.shape, ", got ",
+                     weights->shape, "]");
+  }
   Bags bags;
   bags.ids = ids;
+  bags.weights = weights;
   const Status cut = offsets.dtype == DType::kInt32 ? Cut<int32_t>(bags, offsets, include_last_offset, padding_id, ctx)
                                                     : Cut<int64_t>(bags, offsets, include_last_offset, padding_id, ctx);
   if (!cut.ok()) return cut;

@@ -4,6 +4,7 @@
 // two forms: dense, and as rows (values and their ascending, unique indices).
 #include <torch/csrc/stable/library.h>
 
+#include "embedding_bag.h"
 #include "rows.h"
 #include "segments.h"
 #include "sparse.h"
@@ -24,14 +25,18 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
       "segment(Tensor data, Tensor segment_ids, SymInt num_segments, str combiner, str? accumulation) -> Tensor");
   library.def("segment_grad(Tensor grad, Tensor segment_ids, str combiner, str? accumulation) -> Tensor");
   library.def(
-      "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, str mode, bool include_last_offset, "
-      "int? padding_idx, bool sparse, str? accumulation) -> Tensor");
+      "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, str mode, "
+      "bool include_last_offset, int? padding_idx, bool sparse, str? accumulation) -> Tensor");
   library.def(
-      "embedding_bag_grad(Tensor grad, Tensor indices, Tensor offsets, SymInt table_rows, str mode, "
-      "bool include_last_offset, int? padding_idx, str? accumulation) -> Tensor");
+      "embedding_bag_grad(Tensor grad, Tensor indices, Tensor offsets, Tensor? per_sample_weights, SymInt table_rows, "
+      "str mode, bool include_last_offset, int? padding_idx, str? accumulation) -> Tensor");
   library.def(
-      "embedding_bag_grad_rows(Tensor grad, Tensor indices, Tensor offsets, SymInt table_rows, str mode, "
-      "bool include_last_offset, int? padding_idx, str? accumulation) -> (Tensor values, Tensor rows)");
+      "embedding_bag_grad_rows(Tensor grad, Tensor indices, Tensor offsets, Tensor? per_sample_weights, "
+      "SymInt table_rows, str mode, bool include_last_offset, int? padding_idx, str? accumulation) -> "
+      "(Tensor values, Tensor rows)");
+  library.def(
+      "embedding_bag_weights_grad(Tensor grad, Tensor weight, Tensor indices, Tensor offsets, str mode, "
+      "bool include_last_offset, int? padding_idx) -> Tensor");
   library.def("embedding(Tensor weight, Tensor indices, int? padding_idx, bool sparse, str? accumulation) -> Tensor");
   library.def(
       "coalesce_rows(Tensor values, Tensor rows, SymInt table_rows, str? accumulation) -> (Tensor values, Tensor "
@@ -74,6 +79,7 @@ STABLE_TORCH_LIBRARY_IMPL(raggrad, CPU, library) {
   library.impl("embedding_bag", TORCH_BOX(&EmbeddingBagForward));
   library.impl("embedding_bag_grad", TORCH_BOX(&EmbeddingBagDenseGrad));
   library.impl("embedding_bag_grad_rows", TORCH_BOX(&EmbeddingBagGradRows));
+  library.impl("embedding_bag_weights_grad", TORCH_BOX(&EmbeddingBagWeightsGrad));
   library.impl("embedding", TORCH_BOX(&EmbeddingForward));
   library.impl("ascends", TORCH_BOX(&Ascends));
 }

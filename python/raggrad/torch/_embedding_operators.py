@@ -1,4 +1,8 @@
-"""Shapes and gradients of the operators that EmbeddingBag and Embedding use."""
+"""Shapes and gradients of the operators that EmbeddingBag and Embedding use.
+
+With w the weights of ids, t the table and g a gradient of pooled rows: embedding_bag is linear in t and in w,
+embedding_bag_grad in g and in w, and embedding_bag_weights_grad in g and in t. Each is the derivative of the others.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +21,19 @@ def _(
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
+    per_sample_weights: Tensor | None,
     mode: str,
     include_last_offset: bool,
-    padding_idx: int | None,
-    sparse: bool,
-    accumulation: str | None,
+    *_: Any,
 ) -> Tensor:
     bags = offsets.shape[0] - 1 if include_last_offset else offsets.shape[0]
     return weight.new_empty((bags, *weight.shape[1:]))
 
 
 @register_fake("raggrad::embedding_bag_grad")
-def _(grad: Tensor, indices: Tensor, offsets: Tensor, table_rows: int, *_: Any) -> Tensor:
+def _(
+    grad: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, table_rows: int, *_: Any
+) -> Tensor:
     return grad.new_empty((table_rows, *grad.shape[1:]))
 
 
@@ -37,55 +42,104 @@ def _(grad: Tensor, indices: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return fake_rows(grad, indices)
 
 
+@register_fake("raggrad::embedding_bag_weights_grad")
+def _(grad: Tensor, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
+    return weight.new_empty(indices.shape)
+
+
 @register_fake("raggrad::embedding")
-def _(weight: Tensor, indices: Tensor, padding_idx: int | None, sparse: bool, accumulation: str | None) -> Tensor:
+def _(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return weight.new_empty((*indices.shape, *weight.shape[1:]))
 
 
-def _save_bags(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    weight, indices, offsets, mode, include_last_offset, padding_idx, ctx.sparse, accumulation = inputs
-    ctx.save_for_backward(indices, offsets)
-    ctx.shape = weight.shape
-    ctx.options = mode, include_last_offset, padding_idx, accumulation
+# (mode, include_last_offset, padding_idx, accumulation) are called options below.
 
 
-def _grad_of_weight(grad: Tensor, indices: Tensor, offsets: Tensor, shape: Any, options: Any, sparse: bool) -> Tensor:
+def _grad_of_weight(
+    grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None, shape: Any, options: Any, sparse: bool
+) -> Tensor:
     if not sparse:
-        return embedding_bag_grad(grad, indices, offsets, shape[0], *options)
-    return coo(*embedding_bag_grad_rows(grad, indices, offsets, shape[0], *options), shape)
+        return embedding_bag_grad(grad, indices, offsets, weights, shape[0], *options)
+    return coo(*embedding_bag_grad_rows(grad, indices, offsets, weights, shape[0], *options), shape)
+
+
+def _grad_of_weights(grad: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, weights: Any, options: Any) -> Any:
+    return embedding_bag_weights_grad(grad, table, indices, offsets, *options[:3]).to(weights.dtype)
+
+
+def _save_bags(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    weight, indices, offsets, weights, mode, include_last_offset, padding_idx, ctx.sparse, accumulation = inputs
+    ctx.options = mode, include_last_offset, padding_idx, accumulation
+    ctx.shape = weight.shape
+    ctx.save_for_backward(indices, offsets, weights, weight if weights is not None else None)
 
 
 def _embedding_bag_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    d_weight = _grad_of_weight(grad, *ctx.saved_tensors, ctx.shape, ctx.options, ctx.sparse)
-    return d_weight, None, None, None, None, None, None, None
+    indices, offsets, weights, table = ctx.saved_tensors
+    d_weight = d_weights = None
+    if ctx.needs_input_grad[0]:
+        d_weight = _grad_of_weight(grad, indices, offsets, weights, ctx.shape, ctx.options, ctx.sparse)
+    if ctx.needs_input_grad[3]:
+        d_weights = _grad_of_weights(grad, table, indices, offsets, weights, ctx.options)
+    return d_weight, None, None, d_weights, None, None, None, None, None
 
 
 def _save_bags_of_grad(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _, indices, offsets, _, *ctx.options = inputs
-    ctx.save_for_backward(indices, offsets)
+    grad, indices, offsets, weights, _, *ctx.options = inputs
+    ctx.save_for_backward(indices, offsets, weights, grad if weights is not None else None)
+
+
+def _pooled(table: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None, options: Any) -> Tensor:
+    mode, include_last_offset, padding_idx, accumulation = options
+    return embedding_bag(
+        table, indices, offsets, weights, mode, include_last_offset, padding_idx, False, accumulation
+    )
 
 
 def _embedding_bag_grad_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    mode, include_last_offset, padding_idx, accumulation = ctx.options
-    d_grad = embedding_bag(
-        grad, *ctx.saved_tensors, mode, include_last_offset, padding_idx, False, accumulation
-    )
-    return d_grad, None, None, None, None, None, None, None
+    indices, offsets, weights, upstream = ctx.saved_tensors
+    d_grad = d_weights = None
+    if ctx.needs_input_grad[0]:
+        d_grad = _pooled(grad, indices, offsets, weights, ctx.options)
+    if ctx.needs_input_grad[3]:
+        d_weights = _grad_of_weights(upstream, grad, indices, offsets, weights, ctx.options)
+    return d_grad, None, None, d_weights, None, None, None, None, None
 
 
 def _save_bags_and_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, indices, offsets, _, *ctx.options = inputs
-    ctx.save_for_backward(indices, offsets, output[1])
+    grad, indices, offsets, weights, _, *ctx.options = inputs
+    ctx.save_for_backward(indices, offsets, weights, grad if weights is not None else None, output[1])
 
 
 def _embedding_bag_grad_rows_backward(ctx: Any, d_values: Tensor, d_rows: Any) -> tuple[Any, ...]:
-    indices, offsets, rows = ctx.saved_tensors
+    indices, offsets, weights, upstream, rows = ctx.saved_tensors
     mode, include_last_offset, padding_idx, accumulation = ctx.options
     places = torch.searchsorted(rows, indices)
     if padding_idx is not None:  # padding is no row of the gradient
         places, padding_idx = places.masked_fill(indices == padding_idx, -1), -1
-    d_grad = embedding_bag(d_values, places, offsets, mode, include_last_offset, padding_idx, False, accumulation)
-    return d_grad, None, None, None, None, None, None, None
+    options = mode, include_last_offset, padding_idx, accumulation
+    d_grad = d_weights = None
+    if ctx.needs_input_grad[0]:
+        d_grad = _pooled(d_values, places, offsets, weights, options)
+    if ctx.needs_input_grad[3]:
+        d_weights = _grad_of_weights(upstream, d_values, places, offsets, weights, options)
+    return d_grad, None, None, d_weights, None, None, None, None, None
+
+
+def _save_products(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, weight, indices, offsets, *ctx.options = inputs
+    ctx.save_for_backward(grad, weight, indices, offsets)
+
+
+def _embedding_bag_weights_grad_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    upstream, table, indices, offsets = ctx.saved_tensors
+    options = *ctx.options, None
+    d_upstream = d_table = None
+    if ctx.needs_input_grad[0]:
+        d_upstream = _pooled(table, indices, offsets, grad, options)
+    if ctx.needs_input_grad[1]:
+        d_table = embedding_bag_grad(upstream, indices, offsets, grad, table.shape[0], *options)
+    return d_upstream, d_table, None, None, None, None, None
 
 
 def _save_ids(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -99,11 +153,16 @@ def _embedding_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     (indices,) = ctx.saved_tensors
     offsets = torch.arange(indices.numel(), device=indices.device, dtype=indices.dtype)  # every id is its own bag
     rows = grad.reshape(indices.numel(), *ctx.shape[1:])
-    d_weight = _grad_of_weight(rows, indices.reshape(-1), offsets, ctx.shape, ctx.options, ctx.sparse)
+    d_weight = _grad_of_weight(rows, indices.reshape(-1), offsets, None, ctx.shape, ctx.options, ctx.sparse)
     return d_weight, None, None, None, None
 
 
-embedding_bag = Operator("embedding_bag", _save_bags, _embedding_bag_backward)
-embedding_bag_grad = Operator("embedding_bag_grad", _save_bags_of_grad, _embedding_bag_grad_backward)
-embedding_bag_grad_rows = Operator("embedding_bag_grad_rows", _save_bags_and_rows, _embedding_bag_grad_rows_backward)
+embedding_bag = Operator("embedding_bag", _save_bags, _embedding_bag_backward, linear=(0, 3))
+embedding_bag_grad = Operator("embedding_bag_grad", _save_bags_of_grad, _embedding_bag_grad_backward, linear=(0, 3))
+embedding_bag_grad_rows = Operator(
+    "embedding_bag_grad_rows", _save_bags_and_rows, _embedding_bag_grad_rows_backward, linear=(0, 3)
+)
+embedding_bag_weights_grad = Operator(
+    "embedding_bag_weights_grad", _save_products, _embedding_bag_weights_grad_backward, linear=(0, 1)
+)
 embedding = Operator("embedding", _save_ids, _embedding_backward)

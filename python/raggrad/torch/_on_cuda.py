@@ -27,17 +27,24 @@ def _bags(indices: Tensor, offsets: Tensor, include_last_offset: bool, padding_i
     return indices, segment_ids, bags
 
 
+def _check_no_weights(op: str, per_sample_weights: Tensor | None) -> None:
+    if per_sample_weights is not None:
+        raise RuntimeError(f"UNIMPLEMENTED: raggrad::{op}: [per_sample_weights: not on a GPU yet]")
+
+
 @impl("raggrad::embedding_bag", "CUDA")
 def _(
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
+    per_sample_weights: Tensor | None,
     mode: str,
     include_last_offset: bool,
     padding_idx: int | None,
     sparse: bool,
     accumulation: str | None,
 ) -> Tensor:
+    _check_no_weights("embedding_bag", per_sample_weights)
     ids, segment_ids, bags = _bags(indices, offsets, include_last_offset, padding_idx)
     return ops.sparse_segment(weight, ids, segment_ids, bags, mode, accumulation)
 
@@ -47,12 +54,14 @@ def _(
     grad: Tensor,
     indices: Tensor,
     offsets: Tensor,
+    per_sample_weights: Tensor | None,
     table_rows: int,
     mode: str,
     include_last_offset: bool,
     padding_idx: int | None,
     accumulation: str | None,
 ) -> Tensor:
+    _check_no_weights("embedding_bag_grad", per_sample_weights)
     ids, segment_ids, _ = _bags(indices, offsets, include_last_offset, padding_idx)
     return ops.sparse_segment_grad(grad, ids, segment_ids, table_rows, mode, accumulation)
 
@@ -62,12 +71,14 @@ def _(
     grad: Tensor,
     indices: Tensor,
     offsets: Tensor,
+    per_sample_weights: Tensor | None,
     table_rows: int,
     mode: str,
     include_last_offset: bool,
     padding_idx: int | None,
     accumulation: str | None,
 ) -> tuple[Tensor, Tensor]:
+    _check_no_weights("embedding_bag_grad_rows", per_sample_weights)
     ids, segment_ids, _ = _bags(indices, offsets, include_last_offset, padding_idx)
     return ops.sparse_segment_grad_rows(grad, ids, segment_ids, table_rows, mode, accumulation)
 

@@ -42,10 +42,13 @@ def embedding_bag(
     `.backward()`; sparse=False a dense one. Neither uses atomics: the same input gives the same bits, with any number
     of threads. `accumulation` chooses the order of the gradient's sums (raggrad.accumulation).
 
-    Copies nothing but operands that are not contiguous. The call takes 4 bytes per id besides its result, and the bytes
-    of all ids again if some are padding; backward takes up to 28 bytes per id.
+    `per_sample_weights`, of the shape of `input` and the dtype of `weight` or float32, multiply rows before they are
+    added, in every mode; means still divide by the number of ids. They have a gradient, too.
 
-    `mode="max"`, `scale_grad_by_freq` and `per_sample_weights` are ValueErrors.
+    Copies nothing but operands that are not contiguous. The call takes 4 bytes per id besides its result, and the bytes
+    of all ids and weights again if some are padding; backward takes up to 28 bytes per id, 40 with weights.
+
+    `mode="max"` and `scale_grad_by_freq` are ValueErrors.
 
     >>> import torch, raggrad.torch as rt
     >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -55,9 +58,8 @@ def embedding_bag(
     """
     name = "embedding_bag"
     check_options(name, mode, scale_grad_by_freq)
-    if per_sample_weights is not None:
-        raise ValueError(f"raggrad.torch.{name}: per_sample_weights are not supported")
     ids, starts, include_last_offset = _bags_of(name, input, offsets, include_last_offset)
+    weights = None if per_sample_weights is None else _weights_of(name, per_sample_weights, input)
     padding_idx = _row_number(name, padding_idx, weight)
     if max_norm is not None:
         _limit_norms(weight, ids, max_norm, norm_type)
@@ -65,7 +67,7 @@ def embedding_bag(
         keep_coalesced(weight)
     try:
         return ops.embedding_bag(
-            weight, ids, starts, mode, include_last_offset, padding_idx, sparse, order_of(accumulation)
+            weight, ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order_of(accumulation)
         )
     except RuntimeError as error:
         raise named(error, name, indices="input", data="weight") from None
@@ -127,6 +129,18 @@ def _bags_of(
     if offsets is None:
         raise ValueError(f"raggrad.torch.{name}: offsets: expected a tensor for a 1-D input, got None")
     return input, offsets, include_last_offset
+
+
+def _weights_of(name: str, weights: Tensor, input: Tensor | Ragged) -> Tensor:
+    """The weights in the order of the ids."""
+    if weights.is_nested:
+        return weights.values()
+    if isinstance(input, Tensor) and not input.is_nested and weights.shape != input.shape:
+        raise ValueError(
+            f"raggrad.torch.{name}: per_sample_weights: expected the shape of input, {tuple(input.shape)}, "
+            f"got {tuple(weights.shape)}"
+        )
+    return weights.reshape(-1)
 
 
 def _parts_of_ragged(name: str, ragged: Ragged, offsets: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -47,6 +47,62 @@ def test_bags(dtype: Any, ids: Any, mode: str, padding_idx: int | None, sparse: 
     check_same(ours, torch_bags(mode, bags, weight, **options), weight, dtype)
 
 
+def weighted(mode: str, bags: Bags, weight: Any, weights: Any, padding_idx: int | None) -> Any:
+    """In float64, as torch's: only its sums take weights."""
+    kept = torch.ones(len(bags.ids)) if padding_idx is None else bags.ids != padding_idx
+    products = weight.double()[bags.ids.long()] * (weights.double() * kept)[:, None]
+    total = torch.zeros(bags.count, weight.shape[1], dtype=torch.float64).index_add(0, bags.segment_ids, products)
+    sizes = torch.zeros(bags.count, dtype=torch.float64).index_add(0, bags.segment_ids, kept.double())
+    return total / sizes.clamp(min=1).pow({"sum": 0.0, "mean": 1.0, "sqrtn": 0.5}[mode])[:, None]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("padding_idx", [None, 7])
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("ids", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_weights(dtype: Any, ids: Any, mode: str, padding_idx: int | None, sparse: bool) -> None:
+    bags = random_bags(ids, bags=40)
+    weight = random_table(dtype).requires_grad_()
+    weights = random_table(dtype, len(bags.ids), 1, seed=3)[:, 0].requires_grad_()
+    ours = rt.embedding_bag(
+        bags.ids, weight, bags.offsets, mode=mode, sparse=sparse, per_sample_weights=weights, padding_idx=padding_idx
+    )
+    theirs = weighted(mode, bags, weight, weights, padding_idx)
+    torch.testing.assert_close(ours, theirs.to(dtype), **tolerance(dtype))
+    upstream = random_table(dtype, *ours.shape, seed=5)
+    grads = torch.autograd.grad(ours, (weight, weights), upstream)
+    for grad, wanted in zip(grads, torch.autograd.grad(theirs, (weight, weights), upstream.double()), strict=True):
+        torch.testing.assert_close(grad.to_dense(), wanted.to(dtype), **tolerance(dtype))
+
+
+def test_weights_of_sums_are_torchs() -> None:
+    bags, weight = random_bags(bags=40), random_table()
+    weights = random_table(rows=len(bags.ids), width=1)[:, 0]
+    options = {"mode": "sum", "per_sample_weights": weights}
+    torch.testing.assert_close(
+        rt.embedding_bag(bags.ids, weight, bags.offsets, **options),
+        functional.embedding_bag(bags.ids, weight, bags.offsets, **options),
+    )
+    ids, pairs = bags.ids[:20].reshape(10, 2), weights[:20].reshape(10, 2)
+    torch.testing.assert_close(
+        rt.embedding_bag(ids, weight, mode="sum", per_sample_weights=pairs),
+        functional.embedding_bag(ids, weight, mode="sum", per_sample_weights=pairs),
+    )
+    float_weights = rt.embedding_bag(ids, weight, per_sample_weights=pairs.float())
+    torch.testing.assert_close(float_weights, rt.embedding_bag(ids, weight, per_sample_weights=pairs.float().double()))
+
+
+def test_ids_behind_the_last_offset_have_no_weight() -> None:
+    weight, weights = random_table(), torch.ones(5, dtype=torch.float64, requires_grad=True)
+    ids, offsets = torch.tensor([1, 2, 1, 4, 5]), torch.tensor([0, 2, 4])
+    out = rt.embedding_bag(ids, weight, offsets, per_sample_weights=weights, include_last_offset=True, padding_idx=2)
+    (grad,) = torch.autograd.grad(out.sum(), weights)
+    sums = weight.sum(1)
+    wanted = [sums[1], 0.0, sums[1] / 2, sums[4] / 2, 0.0]
+    torch.testing.assert_close(grad, torch.tensor(wanted, dtype=torch.float64))
+
+
 def test_offsets_and_ids_may_differ_in_type() -> None:
     bags, weight = random_bags(torch.int32), random_table()
     out = rt.embedding_bag(bags.ids, weight, bags.offsets.long())
@@ -104,6 +160,10 @@ def test_nested_tensors_and_ragged_ids() -> None:
     torch.testing.assert_close(rt.embedding_bag(ragged, weight), wanted)
     arrays = raggrad.Ragged([np.int64([0, 2, 2, 5])], np.int32([1, 2, 3, 3, 4]))
     torch.testing.assert_close(rt.embedding_bag(arrays, weight), wanted)
+    ones = torch.ones(5, dtype=torch.float64)
+    torch.testing.assert_close(rt.embedding_bag(arrays, weight, per_sample_weights=ones), wanted)
+    nested_ones = torch.nested.nested_tensor([ones[:2], ones[:0], ones[:3]], layout=torch.jagged)
+    torch.testing.assert_close(rt.embedding_bag(nested, weight, per_sample_weights=nested_ones), wanted)
 
 
 def test_views_that_are_not_contiguous() -> None:

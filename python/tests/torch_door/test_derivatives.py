@@ -12,10 +12,12 @@ from .door import random_bags, random_table, rt, torch
 BAGS = random_bags(bags=6, rows=8, seed=4)
 SEGMENTS = BAGS.segment_ids
 TABLE = random_table(rows=8, width=2)
+WEIGHTS = random_table(rows=len(BAGS.ids), width=1)[:, 0]
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "embedding_bag": lambda w: rt.embedding_bag(BAGS.ids, w, BAGS.offsets, padding_idx=2),
     "embedding_bag 2-D": lambda w: rt.embedding_bag(BAGS.ids[:8].reshape(4, 2), w, mode="sqrtn"),
+    "weighted": lambda w: rt.embedding_bag(BAGS.ids, w, BAGS.offsets, per_sample_weights=WEIGHTS),
     "embedding": lambda w: rt.embedding(BAGS.ids, w),
     "segment_mean": lambda w: rt.segment_mean(w, torch.tensor([2, 0, 2, 1, 0, 0, 4, 2])),
     "sparse_segment_mean": lambda w: rt.sparse_segment_mean(w, BAGS.ids, SEGMENTS, 6),
@@ -50,7 +52,7 @@ def test_second_derivative_of_sparse_rows(padding_idx: int | None) -> None:
     bag_rows = torch.ops.raggrad.embedding_bag_grad_rows
     rows = torch.ops.raggrad.sparse_segment_grad_rows
     calls = [
-        lambda g: bag_rows(g, BAGS.ids, BAGS.offsets, 8, *options)[0],
+        lambda g: bag_rows(g, BAGS.ids, BAGS.offsets, None, 8, *options)[0],
         lambda g: rows(g, BAGS.ids, SEGMENTS, 8, "sqrtn", None)[0],
         lambda g: torch.ops.raggrad.coalesce_rows(g, torch.tensor([3, 1, 3, 0, 1, 7]), 8, None)[0],
     ]
@@ -59,20 +61,45 @@ def test_second_derivative_of_sparse_rows(padding_idx: int | None) -> None:
         assert torch.autograd.gradgradcheck(call, upstream)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_derivatives_by_weights(padding_idx: int | None) -> None:
+    """By the table, the weights of ids, and both."""
+    table, weights = TABLE.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
+
+    def pooled(table: Any, weights: Any) -> Any:
+        return rt.embedding_bag(BAGS.ids, table, BAGS.offsets, per_sample_weights=weights, padding_idx=padding_idx)
+
+    def rows(grad: Any, weights: Any) -> Any:
+        options = (weights, 8, "mean", False, padding_idx, None)
+        return torch.ops.raggrad.embedding_bag_grad_rows(grad, BAGS.ids, BAGS.offsets, *options)[0]
+
+    assert torch.autograd.gradcheck(pooled, (table, weights), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(pooled, (table, weights))
+    upstream = random_table(rows=BAGS.count, width=2).requires_grad_()
+    assert torch.autograd.gradcheck(rows, (upstream, weights))
+    assert torch.autograd.gradgradcheck(rows, (upstream, weights))
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        ours = transform(pooled, (0, 1))(TABLE, WEIGHTS)
+        torch.testing.assert_close(ours, torch.autograd.functional.jacobian(pooled, (TABLE, WEIGHTS)))
+
+
 def operator_calls() -> dict[str, tuple[Any, ...]]:
     weight = random_table(torch.float32, rows=8, width=2).requires_grad_()
     grad = random_table(torch.float32, rows=BAGS.count, width=2).requires_grad_()
     order = torch.tensor([3, 1, 3, 0, 1, 5])
     places = torch.tensor([[0, 1], [2, 0], [2, 3]])
+    weights = WEIGHTS.float().detach().requires_grad_()
     return {
         "sparse_segment": (weight, BAGS.ids, SEGMENTS, 6, "mean", None),
         "sparse_segment_grad": (grad, BAGS.ids, SEGMENTS, 8, "mean", "fast"),
         "sparse_segment_grad_rows": (grad, BAGS.ids, SEGMENTS, 8, "sum", None),
         "segment": (grad, order, 6, "sqrtn", None),
         "segment_grad": (grad, order, "mean", None),
-        "embedding_bag": (weight, BAGS.ids, BAGS.offsets, "mean", False, 3, False, None),
-        "embedding_bag_grad": (grad, BAGS.ids, BAGS.offsets, 8, "sum", False, None, None),
-        "embedding_bag_grad_rows": (grad, BAGS.ids, BAGS.offsets, 8, "mean", False, 3, None),
+        "embedding_bag": (weight, BAGS.ids, BAGS.offsets, weights, "mean", False, 3, False, None),
+        "embedding_bag_grad": (grad, BAGS.ids, BAGS.offsets, weights, 8, "sum", False, None, None),
+        "embedding_bag_grad_rows": (grad, BAGS.ids, BAGS.offsets, None, 8, "mean", False, 3, None),
+        "embedding_bag_weights_grad": (grad, weight, BAGS.ids, BAGS.offsets, "mean", False, 3),
         "embedding": (weight, BAGS.ids[:8].reshape(4, 2), 3, False, None),
         "coalesce_rows": (grad, order, 8, None),
         "index_add": (weight, grad, order, 2.0, None),
@@ -97,5 +124,5 @@ def test_opcheck(name: str) -> None:
 
 def test_opcheck_of_a_sparse_gradient() -> None:
     arguments = list(operator_calls()["embedding_bag"])
-    arguments[6] = True
+    arguments[7] = True
     torch.library.opcheck(torch.ops.raggrad.embedding_bag.default, tuple(arguments))

@@ -1,0 +1,31 @@
+// The engine's pooling and its gradients on torch's tensors, for all operators that make ids and segments.
+#pragma once
+
+#include <string_view>
+#include <tuple>
+
+#include "adapter.h"
+#include "raggrad/core/scratch.h"
+
+namespace raggrad::torch_door {
+
+using TwoTensors = std::tuple<TorchTensor, TorchTensor>;
+
+// Ids and the segments they belong to, wherever they came from.
+struct Ids {
+  TensorView indices;
+  TensorView segment_ids;
+};
+
+TorchTensor Pool(Call& call, const SegmentPooling& pooling, const TorchTensor& data, const Ids& ids,
+                 int64_t num_segments);
+TorchTensor DenseGrad(Call& call, const SegmentPooling& pooling, const TorchTensor& grad, const Ids& ids,
+                      int64_t table_rows);
+// Values and rows.
+TwoTensors GradRows(Call& call, const SegmentPooling& pooling, const TorchTensor& grad, const Ids& ids,
+                    int64_t table_rows);
+
+// 0, 1, 2, ... An error names the argument that is too long.
+Scratch<int32_t> Positions(Call& call, int64_t count, std::string_view argument);
+
+}  // namespace raggrad::torch_door
