@@ -5,14 +5,12 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-#include <vector>
 
-#include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "runtime.h"
-#include "tables.h"
+#include "segment_reader.h"
 #include "tensor.h"
 #include "views.h"
 
@@ -20,83 +18,6 @@ namespace raggrad::python {
 namespace {
 
 using namespace nb::literals;
-
-SegmentCombiner CombinerOf(std::string_view op, std::string_view name) {
-  if (name == "sum") return SegmentCombiner::kSum;
-  if (name == "mean") return SegmentCombiner::kMean;
-  if (name == "sqrtn") return SegmentCombiner::kSqrtN;
-  RaiseInvalid(op, ": no such combiner [combiner: expected \"sum\", \"mean\" or \"sqrtn\", got \"", name, "\"]");
-}
-
-// Reads the operands of one call, in the order of the arguments.
-struct Reader {
-  std::string_view op;
-  KeepAlive keep = {};
-  std::vector<nb::object> changed = {};  // the tables and states that the call changes
-
-  TensorView Values(std::string_view name, nb::handle object) {
-    return ViewOf(object, {.op = op, .name = name, .integers = DType::kFloat32}, keep);
-  }
-  TensorView Ids(std::string_view name, nb::handle object) { return IdsOf(object, {.op = op, .name = name}, keep); }
-  MutableTensorView Table(std::string_view name, nb::handle object) {
-    MutableTensorView table = TableOf(object, {.op = op, .name = name, .detached = true}, keep);
-    changed.push_back(nb::borrow(object));
-    return table;
-  }
-  IndexedSlicesView Slices(nb::handle values, nb::handle indices, int64_t rows) {
-    return {Values("values", values), Ids("indices", indices), rows};
-  }
-
-  double Number(std::string_view name, nb::handle object) const {
-    double number = 0;
-    if (!nb::try_cast(object, number)) {
-      RaiseInvalid(op, ": ", name, " is no number [", name, ": expected a number, got ", TypeName(object), "]");
-    }
-    return number;
-  }
-  // Anything that Python accepts as an index: int, NumPy's integers, 0-dimensional arrays of them.
-  int64_t Integer(std::string_view name, nb::handle object) const {
-    const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-    if (!index.is_valid()) PyErr_Clear();
-    int overflow = 0;
-    const int64_t number = index.is_valid() ? PyLong_AsLongLongAndOverflow(index.ptr(), &overflow) : 0;
-    if (!index.is_valid() || overflow != 0) {
-      RaiseInvalid(op, ": ", name, " is no whole number of 64 bits [", name, ": expected an int, got ",
-                   nb::repr(object).c_str(), "]");
-    }
-    return number;
-  }
-  int64_t Size(std::string_view name, nb::handle object, int64_t most) const {
-    const int64_t size = Integer(name, object);
-    if (size < 0 || size > most) {
-      RaiseInvalid(op, ": ", name, " is out of range [", name, ": expected 0 to ", most, ", got ", size, "]");
-    }
-    return size;
-  }
-  // table_rows: at most as many as contributions can name in 32 bits.
-  int64_t TableRows(std::string_view name, nb::handle object) const { return Size(name, object, int64_t{1} << 32); }
-  int64_t Segments(std::string_view name, nb::handle object) const { return Size(name, object, INT32_MAX); }
-
-  // The update as raggrad.optimizers hands it over: a name, numbers, arrays.
-  RowUpdate Update(const nb::tuple& parts) {
-    const nb::str rule(parts[0]);
-    const double learning_rate = Number("learning_rate", parts[1]);
-    if (rule.equal(nb::str("sgd"))) return Sgd{learning_rate};
-    if (rule.equal(nb::str("adagrad"))) {
-      return Adagrad{.learning_rate = learning_rate,
-                     .epsilon = Number("epsilon", parts[2]),
-                     .accumulator = Table("accumulator", parts[3])};
-    }
-    const int64_t steps_before = Integer("step", parts[5]);
-    return Adam{.learning_rate = learning_rate,
-                .beta1 = Number("beta1", parts[2]),
-                .beta2 = Number("beta2", parts[3]),
-                .epsilon = Number("epsilon", parts[4]),
-                .step = steps_before < INT64_MAX ? steps_before + 1 : steps_before,
-                .m = Table("m", parts[6]),
-                .v = Table("v", parts[7])};
-  }
-};
 
 // RunOperator for functions that return only a Status.
 template <class F>
@@ -205,27 +126,42 @@ plans them again.
 
   module.def(
       "segment_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle data, const SegmentPlan& plan) {
+      [](std::string_view op, std::string_view combiner, nb::handle data, const SegmentPlan& plan, nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("data", data);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, values.dtype);
         return MakeOutput(
-            RunOperator(read.keep, [&](const Context& ctx) { return SparseSegment(combine, values, plan, ctx); }),
+            RunOperator(read.keep, [&](const Context& ctx) { return SparseSegment(pooling, values, plan, ctx); }),
             data);
       },
-      "op"_a, "combiner"_a, "data"_a.none(), "plan"_a);
+      "op"_a, "combiner"_a, "data"_a.none(), "plan"_a, "weights"_a.none() = nb::none());
   module.def(
       "segment_grad_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, SumOrder order) {
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, SumOrder order,
+         nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView values = read.Values("grad", grad);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, values.dtype);
         SparseSegmentGradV2Output out = RunOperator(
-            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradV2(combine, values, plan, ctx); });
+            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradV2(pooling, values, plan, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "accumulation"_a.none());
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "accumulation"_a.none(), "weights"_a.none() = nb::none());
+  module.def(
+      "segment_weights_grad_with_plan",
+      [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle data, const SegmentPlan& plan,
+         nb::handle weights) {
+        Reader read{op};
+        const TensorView g = read.Values("grad", grad);
+        const TensorView d = read.Values("data", data);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
+        return MakeOutput(
+            RunOperator(read.keep,
+                        [&](const Context& ctx) { return SparseSegmentWeightsGrad(pooling, g, d, plan, ctx); }),
+            grad);
+      },
+      "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "plan"_a, "weights"_a.none());
 }
 
 // The segment functions of raggrad.ops. They take more types of ids and larger tables than TensorFlow's operators.
@@ -233,41 +169,59 @@ void DefineSegments(nb::module_& module) {
   module.def(
       "segment",
       [](std::string_view op, std::string_view name, std::string_view combiner, nb::handle data, nb::handle indices,
-         nb::handle segment_ids, nb::handle num_segments) {
+         nb::handle segment_ids, nb::handle num_segments, nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
-        const DType integers = combine == SegmentCombiner::kSum ? DType::kInt32 : DType::kFloat32;
+        const bool whole = weights.is_none() && CombinerOf(op, combiner) == SegmentCombiner::kSum;
+        const DType integers = whole ? DType::kInt32 : DType::kFloat32;
         const TensorView d = ViewOf(data, {.op = op, .name = name, .integers = integers}, read.keep);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         std::optional<int64_t> count;
         if (!num_segments.is_none()) count = read.Segments("num_segments", num_segments);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
         return MakeOutput(RunOperator(read.keep,
                                       [&](const Context& ctx) {
-                                        return count ? SparseSegmentWithNumSegments(combine, d, i, s,
+                                        return count ? SparseSegmentWithNumSegments(pooling, d, i, s,
                                                                                     TensorView::Scalar(*count), ctx)
-                                                     : SparseSegment(combine, d, i, s, ctx);
+                                                     : SparseSegment(pooling, d, i, s, ctx);
                                       }),
                           data);
       },
       "op"_a, "name"_a, "combiner"_a, "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
-      "num_segments"_a.none());
+      "num_segments"_a.none(), "weights"_a.none() = nb::none());
   module.def(
       "segment_grad",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         nb::handle num_rows, SumOrder order) {
+         nb::handle num_rows, SumOrder order, nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.TableRows("num_rows", num_rows);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
         IndexedSlices out = RunOperator(
-            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradSlices(combine, g, i, s, rows, ctx); });
+            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradSlices(pooling, g, i, s, rows, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(),
-      "accumulation"_a.none());
+      "accumulation"_a.none(), "weights"_a.none() = nb::none());
+  module.def(
+      "segment_weights_grad",
+      [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle data, nb::handle indices,
+         nb::handle segment_ids, nb::handle weights) {
+        Reader read{op};
+        const TensorView g = read.Values("grad", grad);
+        const TensorView d = read.Values("data", data);
+        const TensorView i = read.Ids("indices", indices);
+        const TensorView s = read.Ids("segment_ids", segment_ids);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
+        return MakeOutput(
+            RunOperator(read.keep,
+                        [&](const Context& ctx) { return SparseSegmentWeightsGrad(pooling, g, d, i, s, ctx); }),
+            grad);
+      },
+      "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
+      "weights"_a.none());
 }
 
 void DefineSlices(nb::module_& module) {
@@ -306,32 +260,33 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         const nb::tuple& update, nb::handle table, SumOrder order) {
+         const nb::tuple& update, nb::handle table, SumOrder order, nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
         RunUpdate(read, order,
-                  [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, i, s, rule, view, ctx); });
+                  [&](const Context& ctx) { return SparseSegmentGradApply(pooling, g, i, s, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
-      "accumulation"_a.none());
+      "accumulation"_a.none(), "weights"_a.none() = nb::none());
   module.def(
       "segment_grad_apply_with_plan",
       [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
-         const nb::tuple& update, nb::handle table, SumOrder order) {
+         const nb::tuple& update, nb::handle table, SumOrder order, nb::handle weights) {
         Reader read{op};
-        const SegmentCombiner combine = CombinerOf(op, combiner);
         const TensorView g = read.Values("grad", grad);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
+        const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
         RunUpdate(read, order,
-                  [&](const Context& ctx) { return SparseSegmentGradApply(combine, g, plan, rule, view, ctx); });
+                  [&](const Context& ctx) { return SparseSegmentGradApply(pooling, g, plan, rule, view, ctx); });
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "accumulation"_a.none());
+      "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "accumulation"_a.none(),
+      "weights"_a.none() = nb::none());
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
-from conftest import same_bits
+from conftest import numpy_dtype, same_bits
 from lookup_data import COMBINERS, IDS, table
 from raggrad import ops
 
@@ -97,3 +99,25 @@ def test_against_tensorflow(dtype: str, combiner: str, weighted: bool) -> None:
         else:
             assert same_bits(got, want.numpy())
             assert same_bits(got_grad, want_grad)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="TensorFlow sums 8 or 4 columns at a time on x86 only")
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "float32", "float64"])
+def test_weighted_bits_of_tensorflow(dtype: str, combiner: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    rng = np.random.default_rng(8)
+    for width, longest in [(8, 70), (64, 70), (5, 15), (3, 15)]:
+        lengths = np.concatenate([np.arange(longest + 1), rng.integers(0, longest + 1, 20), [1]])
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.stack([rows, np.concatenate([np.arange(n) for n in lengths])], 1)
+        shape = (len(lengths), longest)
+        ids = tf.SparseTensor(places, rng.integers(0, 100, len(rows)), shape)
+        params = rng.normal(size=(100, width)).astype(numpy_dtype(dtype))
+        for signs in (False, True):
+            weights = rng.uniform(-1 if signs else 0.1, 2, len(rows)).astype(numpy_dtype(dtype))
+            want = tf.nn.embedding_lookup_sparse(
+                tf.constant(params), ids, tf.SparseTensor(places, weights, shape), combiner=combiner
+            ).numpy()
+            got = ops.embedding_lookup_sparse(params, ids, weights, combiner)
+            assert same_bits(got, want.view(got.dtype)), (width, signs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _core, optimizers
 from .._core import SegmentPlan
@@ -30,47 +30,66 @@ def _check_size(name: str, argument: str, given: Any, planned: int) -> None:
         )
 
 
-def pool(
-    name: str, combiner: str, data: Any, indices: Any, segment_ids: Any, num_segments: Any, plan: SegmentPlan | None
-) -> Any:
-    _check_ids(name, indices, segment_ids, plan)
-    if plan is not None:
-        _check_size(name, "num_segments", num_segments, plan.num_segments)
-        return _core.segment_with_plan(name, combiner, data, plan)
-    return _core.segment(name, "data", combiner, data, indices, segment_ids, num_segments)
+def weighted_by(name: str, weights: Any, divisor: str) -> tuple[Any, str] | None:
+    """The weights as the bindings take them."""
+    if divisor not in ("weights", "count"):
+        raise InvalidArgumentError(f"{name}: divisor: expected 'weights' or 'count', got {divisor!r}")
+    return None if weights is None else (weights, divisor)
 
 
-def pool_grad(
-    name: str, combiner: str, grad: Any, indices: Any, segment_ids: Any, num_rows: Any, plan: SegmentPlan | None
-) -> IndexedSlices:
+class Ids(NamedTuple):
+    """Which rows go where, and how much of them."""
+
+    indices: Any
+    segment_ids: Any
+    plan: SegmentPlan | None
+    weights: tuple[Any, str] | None = None
+
+
+def ids_of(
+    name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None, weights: Any = None, divisor: str = "weights"
+) -> Ids:
     _check_ids(name, indices, segment_ids, plan)
+    return Ids(indices, segment_ids, plan, weighted_by(name, weights, divisor))
+
+
+def pool(name: str, combiner: str, data: Any, ids: Ids, num_segments: Any) -> Any:
+    if ids.plan is not None:
+        _check_size(name, "num_segments", num_segments, ids.plan.num_segments)
+        return _core.segment_with_plan(name, combiner, data, ids.plan, ids.weights)
+    return _core.segment(name, "data", combiner, data, ids.indices, ids.segment_ids, num_segments, ids.weights)
+
+
+def pool_grad(name: str, combiner: str, grad: Any, ids: Ids, num_rows: Any) -> IndexedSlices:
     order = sum_order.get()
-    if plan is not None:
-        _check_size(name, "num_rows", num_rows, plan.num_rows)
-        num_rows = plan.num_rows
-        values, rows = _core.segment_grad_with_plan(name, combiner, grad, plan, order)
+    if ids.plan is not None:
+        _check_size(name, "num_rows", num_rows, ids.plan.num_rows)
+        num_rows = ids.plan.num_rows
+        values, rows = _core.segment_grad_with_plan(name, combiner, grad, ids.plan, order, ids.weights)
     elif num_rows is None:
         raise InvalidArgumentError(f"{name}: expected num_rows, the rows of the table, or a plan; got neither")
     else:
-        values, rows = _core.segment_grad(name, combiner, grad, indices, segment_ids, num_rows, order)
+        values, rows = _core.segment_grad(
+            name, combiner, grad, ids.indices, ids.segment_ids, num_rows, order, ids.weights
+        )
     return IndexedSlices(values, rows, (operator.index(num_rows), *values.shape[1:]))
 
 
 def pool_grad_apply_(
-    name: str,
-    combiner: str,
-    table: Any,
-    grad: Any,
-    indices: Any,
-    segment_ids: Any,
-    optimizer: optimizers.Optimizer,
-    plan: SegmentPlan | None,
+    name: str, combiner: str, table: Any, grad: Any, ids: Ids, optimizer: optimizers.Optimizer
 ) -> None:
-    _check_ids(name, indices, segment_ids, plan)
     update = optimizers.begin(name, optimizer)
     order = sum_order.get()
-    if plan is not None:
-        _core.segment_grad_apply_with_plan(name, combiner, grad, plan, update, table, order)
+    if ids.plan is not None:
+        _core.segment_grad_apply_with_plan(name, combiner, grad, ids.plan, update, table, order, ids.weights)
     else:
-        _core.segment_grad_apply(name, combiner, grad, indices, segment_ids, update, table, order)
+        _core.segment_grad_apply(name, combiner, grad, ids.indices, ids.segment_ids, update, table, order, ids.weights)
     optimizers.end(optimizer)
+
+
+def weights_grad(name: str, combiner: str, grad: Any, data: Any, ids: Ids) -> Any:
+    if ids.weights is None:
+        raise InvalidArgumentError(f"{name}: weights: expected one for each id, got None")
+    if ids.plan is not None:
+        return _core.segment_weights_grad_with_plan(name, combiner, grad, data, ids.plan, ids.weights)
+    return _core.segment_weights_grad(name, combiner, grad, data, ids.indices, ids.segment_ids, ids.weights)

@@ -1,18 +1,25 @@
 """Pooled rows of a table, their gradients, and the gradient and the update of the table in one pass.
 
+With `weights`, one for each id, row s of a result is sum(w x) / d. `divisor` says what d is for the mean and for sqrtn:
+sum(w) and sqrt(sum(w^2)) for "weights", as in TensorFlow's embedding_lookup_sparse; n and sqrt(n) for "count", as in
+PyTorch's embedding_bag. The result is 0 where d is 0. Weights have the type of the rows or float32. They are not yet
+implemented on a GPU.
+
 All functions take the ids as `indices` and `segment_ids`, or as a SegmentPlan made from them. Given both, the plan is
 checked against the ids. A plan saves a third to a half of a gradient's time and gives the same bits.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from .. import optimizers
 from .._core import SegmentPlan
 from .._named import named
 from ..indexed_slices import IndexedSlices
-from .pooling import pool, pool_grad, pool_grad_apply_
+from .pooling import ids_of, pool, pool_grad, pool_grad_apply_, weights_grad
+
+Divisor = Literal["weights", "count"]
 
 
 @named()
@@ -23,6 +30,8 @@ def sparse_segment_sum(
     num_segments: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> Any:
     """Row s of the result is the sum of data[indices[i]] over all i with segment_ids[i] == s.
 
@@ -32,6 +41,8 @@ def sparse_segment_sum(
       segment_ids: [n], integers, ascending: the row of the result that each is added to.
       num_segments: rows of the result; the last segment id + 1 if it is not given.
       plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
+      weights: [n], one for each id; not for integers.
+      divisor: of the mean and of sqrtn with weights: "weights" or "count". No influence on the sum.
 
     Returns:
       [num_segments, ...]; zeros for segments that no id names.
@@ -40,8 +51,11 @@ def sparse_segment_sum(
     >>> from raggrad import ops
     >>> ops.sparse_segment_sum(np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 1]).tolist()
     [[3.0], [4.0]]
+    >>> ops.sparse_segment_sum(np.float32([[1], [2], [4]]), [0, 1, 2], [0, 0, 1], weights=[1, 0.5, 3]).tolist()
+    [[2.0], [12.0]]
     """
-    return pool("sparse_segment_sum", "sum", data, indices, segment_ids, num_segments, plan)
+    ids = ids_of("sparse_segment_sum", indices, segment_ids, plan, weights, divisor)
+    return pool("sparse_segment_sum", "sum", data, ids, num_segments)
 
 
 @named()
@@ -52,6 +66,8 @@ def sparse_segment_sum_grad(
     num_rows: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> IndexedSlices:
     """Gradient of sparse_segment_sum with respect to `data`.
 
@@ -61,6 +77,7 @@ def sparse_segment_sum_grad(
       segment_ids: [n], integers in [0, segments), in any order.
       num_rows: rows of the table; at most 2^32.
       plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
+      weights, divisor: those of the forward.
 
     Returns:
       IndexedSlices of the rows that indices name, ascending.
@@ -71,7 +88,8 @@ def sparse_segment_sum_grad(
     >>> grad.values.tolist()
     [[2.0], [8.0]]
     """
-    return pool_grad("sparse_segment_sum_grad", "sum", grad, indices, segment_ids, num_rows, plan)
+    ids = ids_of("sparse_segment_sum_grad", indices, segment_ids, plan, weights, divisor)
+    return pool_grad("sparse_segment_sum_grad", "sum", grad, ids, num_rows)
 
 
 @named()
@@ -83,6 +101,8 @@ def sparse_segment_sum_grad_apply_(
     *,
     optimizer: optimizers.Optimizer,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> None:
     """Gradient of sparse_segment_sum and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -91,7 +111,7 @@ def sparse_segment_sum_grad_apply_(
     Args:
       table: [rows, ...], changed in place; half, bfloat16 or float32 for gradients of any of these, or float64.
       grad: [segments, ...].
-      indices, segment_ids, plan: as for sparse_segment_sum_grad.
+      indices, segment_ids, plan, weights, divisor: as for sparse_segment_sum_grad.
       optimizer: raggrad.optimizers.SGD, Adagrad or Adam.
 
     >>> import numpy as np
@@ -102,7 +122,40 @@ def sparse_segment_sum_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("sparse_segment_sum_grad_apply_", "sum", table, grad, indices, segment_ids, optimizer, plan)
+    ids = ids_of("sparse_segment_sum_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    pool_grad_apply_("sparse_segment_sum_grad_apply_", "sum", table, grad, ids, optimizer)
+
+
+@named()
+def sparse_segment_sum_weights_grad(
+    grad: Any,
+    data: Any,
+    indices: Any = None,
+    segment_ids: Any = None,
+    *,
+    weights: Any,
+    plan: SegmentPlan | None = None,
+    divisor: Divisor = "weights",
+) -> Any:
+    """Gradient of sparse_segment_sum with respect to `weights`.
+
+    One pass over the rows, which are not copied.
+
+    Args:
+      grad: [segments, ...], in the type of data.
+      data, indices, segment_ids, plan, weights, divisor: those of the forward.
+
+    Returns:
+      [n], in the type of the weights.
+
+    >>> import numpy as np
+    >>> from raggrad import ops
+    >>> data = np.float32([[1, 1], [2, 4]])
+    >>> ops.sparse_segment_sum_weights_grad(np.float32([[1, 10]]), data, [0, 1], [0, 0], weights=[0.5, 3]).tolist()
+    [11.0, 42.0]
+    """
+    ids = ids_of("sparse_segment_sum_weights_grad", indices, segment_ids, plan, weights, divisor)
+    return weights_grad("sparse_segment_sum_weights_grad", "sum", grad, data, ids)
 
 
 @named()
@@ -113,6 +166,8 @@ def sparse_segment_mean(
     num_segments: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> Any:
     """Row s of the result is the mean of data[indices[i]] over all i with segment_ids[i] == s.
 
@@ -123,7 +178,8 @@ def sparse_segment_mean(
     >>> ops.sparse_segment_mean(np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 1]).tolist()
     [[1.5], [4.0]]
     """
-    return pool("sparse_segment_mean", "mean", data, indices, segment_ids, num_segments, plan)
+    ids = ids_of("sparse_segment_mean", indices, segment_ids, plan, weights, divisor)
+    return pool("sparse_segment_mean", "mean", data, ids, num_segments)
 
 
 @named()
@@ -134,6 +190,8 @@ def sparse_segment_mean_grad(
     num_rows: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> IndexedSlices:
     """Gradient of sparse_segment_mean with respect to `data`.
 
@@ -145,7 +203,8 @@ def sparse_segment_mean_grad(
     >>> grad.values.tolist()
     [[1.0], [7.0]]
     """
-    return pool_grad("sparse_segment_mean_grad", "mean", grad, indices, segment_ids, num_rows, plan)
+    ids = ids_of("sparse_segment_mean_grad", indices, segment_ids, plan, weights, divisor)
+    return pool_grad("sparse_segment_mean_grad", "mean", grad, ids, num_rows)
 
 
 @named()
@@ -157,6 +216,8 @@ def sparse_segment_mean_grad_apply_(
     *,
     optimizer: optimizers.Optimizer,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> None:
     """Gradient of sparse_segment_mean and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -170,7 +231,33 @@ def sparse_segment_mean_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("sparse_segment_mean_grad_apply_", "mean", table, grad, indices, segment_ids, optimizer, plan)
+    ids = ids_of("sparse_segment_mean_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    pool_grad_apply_("sparse_segment_mean_grad_apply_", "mean", table, grad, ids, optimizer)
+
+
+@named()
+def sparse_segment_mean_weights_grad(
+    grad: Any,
+    data: Any,
+    indices: Any = None,
+    segment_ids: Any = None,
+    *,
+    weights: Any,
+    plan: SegmentPlan | None = None,
+    divisor: Divisor = "weights",
+) -> Any:
+    """Gradient of sparse_segment_mean with respect to `weights`.
+
+    Arguments and result are those of sparse_segment_sum_weights_grad.
+
+    >>> import numpy as np
+    >>> from raggrad import ops
+    >>> data = np.float32([[1, 1], [2, 4]])
+    >>> ops.sparse_segment_mean_weights_grad(np.float32([[1, 10]]), data, [0, 1], [0, 0], weights=[1, 3]).tolist()
+    [-5.8125, 1.9375]
+    """
+    ids = ids_of("sparse_segment_mean_weights_grad", indices, segment_ids, plan, weights, divisor)
+    return weights_grad("sparse_segment_mean_weights_grad", "mean", grad, data, ids)
 
 
 @named()
@@ -181,6 +268,8 @@ def sparse_segment_sqrtn(
     num_segments: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> Any:
     """Row s of the result is sum(x) / sqrt(n) of the n rows x = data[indices[i]] with segment_ids[i] == s.
 
@@ -191,7 +280,8 @@ def sparse_segment_sqrtn(
     >>> ops.sparse_segment_sqrtn(np.float32([[1], [2], [4]]), indices=[0, 1, 2, 0], segment_ids=[0, 0, 0, 0]).tolist()
     [[4.0]]
     """
-    return pool("sparse_segment_sqrtn", "sqrtn", data, indices, segment_ids, num_segments, plan)
+    ids = ids_of("sparse_segment_sqrtn", indices, segment_ids, plan, weights, divisor)
+    return pool("sparse_segment_sqrtn", "sqrtn", data, ids, num_segments)
 
 
 @named()
@@ -202,6 +292,8 @@ def sparse_segment_sqrtn_grad(
     num_rows: Any = None,
     *,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> IndexedSlices:
     """Gradient of sparse_segment_sqrtn with respect to `data`.
 
@@ -213,7 +305,8 @@ def sparse_segment_sqrtn_grad(
     >>> grad.values.tolist()
     [[8.0], [4.0], [4.0]]
     """
-    return pool_grad("sparse_segment_sqrtn_grad", "sqrtn", grad, indices, segment_ids, num_rows, plan)
+    ids = ids_of("sparse_segment_sqrtn_grad", indices, segment_ids, plan, weights, divisor)
+    return pool_grad("sparse_segment_sqrtn_grad", "sqrtn", grad, ids, num_rows)
 
 
 @named()
@@ -225,6 +318,8 @@ def sparse_segment_sqrtn_grad_apply_(
     *,
     optimizer: optimizers.Optimizer,
     plan: SegmentPlan | None = None,
+    weights: Any = None,
+    divisor: Divisor = "weights",
 ) -> None:
     """Gradient of sparse_segment_sqrtn and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -238,4 +333,31 @@ def sparse_segment_sqrtn_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    pool_grad_apply_("sparse_segment_sqrtn_grad_apply_", "sqrtn", table, grad, indices, segment_ids, optimizer, plan)
+    ids = ids_of("sparse_segment_sqrtn_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    pool_grad_apply_("sparse_segment_sqrtn_grad_apply_", "sqrtn", table, grad, ids, optimizer)
+
+
+@named()
+def sparse_segment_sqrtn_weights_grad(
+    grad: Any,
+    data: Any,
+    indices: Any = None,
+    segment_ids: Any = None,
+    *,
+    weights: Any,
+    plan: SegmentPlan | None = None,
+    divisor: Divisor = "weights",
+) -> Any:
+    """Gradient of sparse_segment_sqrtn with respect to `weights`.
+
+    Arguments and result are those of sparse_segment_sum_weights_grad.
+
+    >>> import numpy as np
+    >>> from raggrad import ops
+    >>> data = np.float32([[1, 1], [2, 4]])
+    >>> slopes = ops.sparse_segment_sqrtn_weights_grad(np.float32([[1, 10]]), data, [0, 1], [0, 0], weights=[3, 4])
+    >>> [round(float(x), 3) for x in slopes]
+    [-2.624, 1.968]
+    """
+    ids = ids_of("sparse_segment_sqrtn_weights_grad", indices, segment_ids, plan, weights, divisor)
+    return weights_grad("sparse_segment_sqrtn_weights_grad", "sqrtn", grad, data, ids)

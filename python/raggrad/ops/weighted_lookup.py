@@ -1,7 +1,8 @@
-"""Lookups with a weight for each id, and their gradients, by the functions of the arrays' framework.
+"""Lookups with a weight for each id, and their gradients.
 
-Each row is multiplied by its weight (rounded) and the products are summed in the order of SparseSegmentSum. half and
-bfloat16 are computed in float32 and rounded once.
+In host memory they take one pass over the rows, in the order of TensorFlow's segment_sum, and memory for the ids. On a
+GPU, and for a gradient that is not of the table's type, they use the functions of the arrays' framework: products in
+memory, summed in the order of SparseSegmentSum. half and bfloat16 are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,44 @@ import numpy as np
 
 from .. import _arrays, _core, raw_ops
 from .._namespaces import Namespace
+from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices, order_of_sums
-from .lookup_inputs import Ids, check
+from . import pooling
+from .lookup_inputs import Given, Ids, check
+
+
+def _weights_for(rows: Any, ids: Ids) -> tuple[Any, str]:
+    """The weights as operators take them: in the type of the rows or in float32."""
+    kept = ids.xp.dtype(ids.weights) in (ids.xp.dtype(rows), "float32")
+    return ids.weights if kept else ids.xp.astype(ids.weights, "float32"), "weights"
+
+
+def look_up(op: str, params: Given, table: Any, ids: Ids, combiner: str) -> Any:
+    """The pooled rows, as an array of the kind of the table."""
+    if _arrays.is_on_device(table):
+        return ids.xp.astype(_look_up_in_steps(op, table, ids, combiner).pooled, ids.xp.dtype(table))
+    try:
+        weights = _weights_for(table, ids)
+        return _core.segment(op, params.name, combiner, table, ids.ids, ids.examples, ids.num_examples, weights)
+    except InvalidArgumentError:
+        check(op, ids, len(table))
+        raise
+
+
+def grad(op: str, upstream: Any, table: Any, like: Any, ids: Ids, combiner: str) -> tuple[IndexedSlices, Any]:
+    """Gradients with respect to table and weights, as arrays of the kind of `like`."""
+    xp = ids.xp
+    check(op, ids, len(table))
+    if _arrays.is_on_device(table) or xp.dtype(upstream) != xp.dtype(table):
+        return _grad_in_steps(op, upstream, table, like, ids, combiner)
+    weights = _weights_for(table, ids)
+    slices = pooling.pool_grad(op, combiner, upstream, pooling.Ids(ids.ids, ids.examples, None, weights), len(table))
+    d_weights = _core.segment_weights_grad(op, combiner, upstream, table, ids.ids, ids.examples, weights)
+    values, rows = (_arrays.in_kind_of(array, like) for array in (slices.values, slices.indices))
+    return (
+        IndexedSlices(values, rows, slices.dense_shape),
+        _arrays.in_kind_of(xp.astype(d_weights, xp.dtype(ids.weights)), like),
+    )
 
 
 def _wide(array: Any, xp: Namespace) -> Any:
@@ -57,7 +94,7 @@ class WeightedLookup(NamedTuple):
 
 
 @np.errstate(all="ignore")  # infinities and NaN are results like others
-def look_up(op: str, table: Any, ids: Ids, combiner: str) -> WeightedLookup:
+def _look_up_in_steps(op: str, table: Any, ids: Ids, combiner: str) -> WeightedLookup:
     check(op, ids, len(table))
     xp = ids.xp
     rows = _wide(table[ids.ids], xp)
@@ -82,10 +119,9 @@ def _divisor_grad(upstream: Any, of: WeightedLookup, ids: Ids, combiner: str) ->
 
 
 @np.errstate(all="ignore")
-def grad(op: str, upstream: Any, table: Any, like: Any, ids: Ids, combiner: str) -> tuple[IndexedSlices, Any]:
-    """Gradients with respect to table and weights, as arrays of the kind of `like`."""
+def _grad_in_steps(op: str, upstream: Any, table: Any, like: Any, ids: Ids, combiner: str) -> tuple[IndexedSlices, Any]:
     xp = ids.xp
-    of = look_up(op, table, ids, combiner)
+    of = _look_up_in_steps(op, table, ids, combiner)
     upstream = xp.astype(_wide(upstream, xp), xp.dtype(of.rows))
     row_grad = _divide(upstream, of.divisor, xp)[ids.examples]
     d_rows = xp.astype(row_grad * _column(of.weights, row_grad), xp.dtype(table))
