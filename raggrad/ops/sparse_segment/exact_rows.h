@@ -8,11 +8,15 @@
 //   count           of all contributions; those behind the current ones are prefetched
 //   row(k)          first column of contribution k
 //   factor(k)       its factor
-//   largest(k)      the largest finite magnitude in row(k)
+//   largest(k)      its largest finite magnitude in any column, with the factor
 //   lies_ready      whether largest(k) is looked up, not searched for in the row
+//   PrefetchDescription(k)  prefetches what factor(k) and largest(k) look up
 #pragma once
 
 #include <cstdint>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "raggrad/core/isa.h"
 #include "raggrad/core/sum_grid.h"
@@ -96,9 +100,9 @@ template <Isa I, class T>
   }
 }
 
-// The largest finite product of a row and a factor that makes its largest value infinite or NaN.
+// The largest finite product of a row and a factor, value by value.
 template <Isa I, class T>
-SumType<T> LargestFiniteProduct(const T* row, int64_t columns, SumType<T> factor) noexcept {
+SumType<T> SearchLargestProduct(const T* row, int64_t columns, SumType<T> factor) noexcept {
   SumType<T> largest = 0;
   for (int64_t c = 0; c < columns; ++c) {
     const SumType<T> x = Magnitude<I>(Wide<I>(row[c]) * factor);
@@ -107,41 +111,122 @@ SumType<T> LargestFiniteProduct(const T* row, int64_t columns, SumType<T> factor
   return largest;
 }
 
-// The largest finite magnitude of contributions [begin, end) in any column. Rounding keeps the order, so the largest
-// product is that of the largest value.
+// The same for a row whose largest finite magnitude is known. Rounding keeps the order, so the largest product is that
+// of the largest value, unless it overflows.
+template <Isa I, class T>
+[[gnu::always_inline]] inline SumType<T> LargestProduct(const T* row, int64_t columns, SumType<T> largest,
+                                                        SumType<T> factor) noexcept {
+  const SumType<T> product = largest * Magnitude<I>(factor);
+  return IsFinite<I>(product) ? product : SearchLargestProduct<I>(row, columns, factor);
+}
+
+// The largest finite magnitude of contributions [begin, end) in any column.
 template <Isa I, class Terms>
 [[gnu::always_inline]] inline SumType<typename Terms::T> LargestTerm(const Terms& terms, int64_t begin,
                                                                      int64_t end) noexcept {
   using A = SumType<typename Terms::T>;
   A largest = 0;
   for (int64_t k = begin; k < end; ++k) {
-    if (!terms.lies_ready() && k + kExactAhead < terms.count()) {
+    if (terms.lies_ready()) {
+      if (k + 2 * kExactAhead < terms.count()) terms.PrefetchDescription(k + 2 * kExactAhead);
+    } else if (k + kExactAhead < terms.count()) {
       PrefetchRow<I>(terms.row(k + kExactAhead), terms.width());
     }
-    A x = terms.largest(k);
-    if constexpr (Terms::kScaled) {
-      x *= Magnitude<I>(terms.factor(k));
-      if (!IsFinite<I>(x)) x = LargestFiniteProduct<I>(terms.row(k), terms.width(), terms.factor(k));
-    }
+    const A x = terms.largest(k);
     largest = x > largest ? x : largest;
   }
   return largest;
 }
 
-// Adds contributions to kVectors vectors of sums in registers. The second sums of double lie at sums + stride.
-template <Isa I, bool kFirst, int kVectors, class Terms, class Grid>
+// Widens a vector. Intrinsics where g++ 12 would take it apart and put it together again; with a mask, of all lanes,
+// because it warns of the intrinsic without one.
+template <Isa I>
+[[gnu::always_inline]] inline typename Lanes<I, double>::Type ToDouble(typename Lanes<I, float>::Type x) noexcept {
+  using V = typename Lanes<I, double>::Type;
+#if defined(__AVX512F__)
+  return reinterpret_cast<V>(_mm512_maskz_cvtps_pd(0xff, reinterpret_cast<__m256>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<V>(_mm256_cvtps_pd(reinterpret_cast<__m128>(x)));
+#else
+  return __builtin_convertvector(x, V);
+#endif
+}
+
+template <Isa I>
+[[gnu::always_inline]] inline typename Lanes<I, float>::Type ToFloat(typename Lanes<I, double>::Type x) noexcept {
+  using V = typename Lanes<I, float>::Type;
+#if defined(__AVX512F__)
+  return reinterpret_cast<V>(_mm512_maskz_cvtpd_ps(0xff, reinterpret_cast<__m512d>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<V>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x)));
+#else
+  return __builtin_convertvector(x, V);
+#endif
+}
+
+// Loads as many values as there are doubles in a vector, widened to the type of contributions.
+template <Isa I, class T>
+[[gnu::always_inline]] inline typename Lanes<I, SumType<T>>::Type LoadLanes(const T* values) noexcept {
+  using Values = typename Lanes<I, SumType<T>>::Type;
+  Values x;
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
+    return reinterpret_cast<Values>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  } else if constexpr (std::is_same_v<T, Half>) {
+    return reinterpret_cast<Values>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))));
+  }
+#elif defined(__AVX2__)
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(values));
+    return reinterpret_cast<Values>(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16));
+  } else if constexpr (std::is_same_v<T, Half>) {
+    return reinterpret_cast<Values>(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(values))));
+  }
+#endif
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    typename Lanes<I, uint16_t>::Type bits;
+    __builtin_memcpy(&bits, values, sizeof(bits));
+    const auto wide = __builtin_convertvector(bits, typename Lanes<I, uint32_t>::Type) << 16;
+    __builtin_memcpy(&x, &wide, sizeof(x));
+  } else if constexpr (std::is_same_v<T, Half>) {
+    float wide[Lanes<I, float>::kCount];
+    cpu::Convert<I>::WidenRow(values, wide, Lanes<I, float>::kCount);
+    __builtin_memcpy(&x, wide, sizeof(x));
+  } else {
+    __builtin_memcpy(&x, values, sizeof(x));
+  }
+  return x;
+}
+
+// Where the sums of some columns go: into memory, on top of those that are there, or, for float, rounded to a row.
+template <class Grid>
+struct SumsInMemory {
+  static constexpr bool kRounds = false;
+  double* sums;
+  int64_t stride;  // the second sums of double lie at sums + stride
+};
+struct RoundedRow {
+  static constexpr bool kRounds = true;
+  float* row;
+};
+
+// Adds contributions to kVectors vectors of sums in registers. `at`: their place in the target.
+template <Isa I, int kVectors, class Terms, class Grid, class Target>
 [[gnu::always_inline]] inline void AddVectors(const Terms& terms, const Grid& grid, int64_t begin, int64_t end,
-                                              int64_t column, double* sums, int64_t stride) noexcept {
+                                              int64_t column, const Target& target, int64_t at) noexcept {
   using T = typename Terms::T;
   using A = SumType<T>;
   using V = typename Lanes<I, double>::Type;
   using Values = typename Lanes<I, A>::Type;
   constexpr int64_t kLanes = Lanes<I, double>::kCount;
   V totals[Grid::kSums][kVectors] = {};
-  if constexpr (!kFirst) {
+  if constexpr (!Target::kRounds) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      for (int g = 0; g < Grid::kSums; ++g) __builtin_memcpy(&totals[g][v], sums + g * stride + v * kLanes, sizeof(V));
+      for (int g = 0; g < Grid::kSums; ++g) {
+        __builtin_memcpy(&totals[g][v], target.sums + g * target.stride + at + v * kLanes, sizeof(V));
+      }
     }
   }
   for (int64_t k = begin; k < end; ++k) {
@@ -149,21 +234,13 @@ template <Isa I, bool kFirst, int kVectors, class Terms, class Grid>
       PrefetchRow<I>(terms.row(k + kExactAhead) + column, kVectors * kLanes);
     }
     const T* const row = terms.row(k) + column;
-    A wide[kIsShortFloat<T> ? kVectors * kLanes : 1];
-    const A* values;
-    if constexpr (kIsShortFloat<T>) {
-      cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
-      values = wide;
-    } else {
-      values = row;
-    }
+    [[maybe_unused]] const A factor = Terms::kScaled ? terms.factor(k) : A{1};
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      Values x;
-      __builtin_memcpy(&x, values + v * kLanes, sizeof(x));
-      if constexpr (Terms::kScaled) x *= terms.factor(k);
+      Values x = LoadLanes<I>(row + v * kLanes);
+      if constexpr (Terms::kScaled) x *= factor;
       if constexpr (std::is_same_v<A, float>) {
-        totals[0][v] += (__builtin_convertvector(x, V) + grid.magic) - grid.magic;
+        totals[0][v] += (ToDouble<I>(x) + grid.magic) - grid.magic;
       } else {
         x *= grid.scale;
         const V rounded = (x + grid.magic) - grid.magic;
@@ -174,19 +251,26 @@ template <Isa I, bool kFirst, int kVectors, class Terms, class Grid>
   }
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) {  // one by one: g++ 12 would keep a copied array in memory
-    for (int g = 0; g < Grid::kSums; ++g) __builtin_memcpy(sums + g * stride + v * kLanes, &totals[g][v], sizeof(V));
+    if constexpr (Target::kRounds) {
+      const typename Lanes<I, float>::Type rounded = ToFloat<I>(totals[0][v]) + 0.0F;  // RoundSum
+      __builtin_memcpy(target.row + at + v * kLanes, &rounded, sizeof(rounded));
+    } else {
+      for (int g = 0; g < Grid::kSums; ++g) {
+        __builtin_memcpy(target.sums + g * target.stride + at + v * kLanes, &totals[g][v], sizeof(V));
+      }
+    }
   }
 }
 
 // The same for columns that do not fill a vector.
-template <Isa I, bool kFirst, class Terms, class Grid>
+template <Isa I, class Terms, class Grid, class Target>
 [[gnu::always_inline]] inline void AddFew(const Terms& terms, const Grid& grid, int64_t begin, int64_t end,
-                                          int64_t column, int64_t columns, double* sums, int64_t stride) noexcept {
+                                          int64_t column, int64_t columns, const Target& target, int64_t at) noexcept {
   using T = typename Terms::T;
   double totals[Grid::kSums][Lanes<I, double>::kCount] = {};
-  if constexpr (!kFirst) {
+  if constexpr (!Target::kRounds) {
     for (int g = 0; g < Grid::kSums; ++g) {
-      for (int64_t c = 0; c < columns; ++c) totals[g][c] = sums[g * stride + c];
+      for (int64_t c = 0; c < columns; ++c) totals[g][c] = target.sums[g * target.stride + at + c];
     }
   }
   for (int64_t k = begin; k < end; ++k) {
@@ -207,42 +291,53 @@ template <Isa I, bool kFirst, class Terms, class Grid>
       }
     }
   }
-  for (int g = 0; g < Grid::kSums; ++g) {
-    for (int64_t c = 0; c < columns; ++c) sums[g * stride + c] = totals[g][c];
+  for (int64_t c = 0; c < columns; ++c) {
+    if constexpr (Target::kRounds) {
+      target.row[at + c] = RoundSum(grid, totals[0][c]);
+    } else {
+      for (int g = 0; g < Grid::kSums; ++g) target.sums[g * target.stride + at + c] = totals[g][c];
+    }
   }
 }
 
 // Takes kVectors vectors of columns at a time, then half as many, ..., then the rest.
-template <Isa I, bool kFirst, int kVectors, class Terms, class Grid>
+template <Isa I, int kVectors, class Terms, class Grid, class Target>
 [[gnu::always_inline]] inline void AddParts(const Terms& terms, const Grid& grid, int64_t begin, int64_t end,
-                                            int64_t column, int64_t columns, double* sums, int64_t stride) noexcept {
+                                            int64_t column, int64_t columns, const Target& target,
+                                            int64_t at) noexcept {
   constexpr int64_t kColumns = kVectors * Lanes<I, double>::kCount;
-  for (; columns >= kColumns; columns -= kColumns, column += kColumns, sums += kColumns) {
-    AddVectors<I, kFirst, kVectors>(terms, grid, begin, end, column, sums, stride);
+  for (; columns >= kColumns; columns -= kColumns, column += kColumns, at += kColumns) {
+    AddVectors<I, kVectors>(terms, grid, begin, end, column, target, at);
   }
   if (columns == 0) return;
   if constexpr (kVectors > 1) {
-    AddParts<I, kFirst, kVectors / 2>(terms, grid, begin, end, column, columns, sums, stride);
+    AddParts<I, kVectors / 2>(terms, grid, begin, end, column, columns, target, at);
   } else {
-    AddFew<I, kFirst>(terms, grid, begin, end, column, columns, sums, stride);
+    AddFew<I>(terms, grid, begin, end, column, columns, target, at);
   }
 }
 
-// Sets sums[c] to the sums of contributions [begin, end), one or more. Long rows are taken in blocks that stay in the
-// cache from strip to strip of their columns.
+template <Isa I, class Grid>
+inline constexpr int kSumVectors = (I == Isa::kX86V4 || I == Isa::kArmV8 ? 16 : 8) / Grid::kSums;  // in registers
+
+// How many contributions are taken at a time: as many as stay in the cache from strip to strip of their columns.
+template <Isa I, class Terms, class Grid>
+[[gnu::always_inline]] inline int64_t BlockLength(int64_t columns) noexcept {
+  if (columns <= kSumVectors<I, Grid> * Lanes<I, double>::kCount) return INT64_MAX / 2;
+  return 8 + kExactBlockBytes / (columns * static_cast<int64_t>(sizeof(typename Terms::T)));
+}
+
+// Sets sums[c] to the sums of contributions [begin, end), one or more.
 template <Isa I, class Terms, class Grid>
 void SumTerms(const Terms& terms, const Grid& grid, int64_t begin, int64_t end, int64_t column, int64_t columns,
               double* sums, int64_t stride) noexcept {
-  constexpr int kVectors = (I == Isa::kX86V4 || I == Isa::kArmV8 ? 16 : 8) / Grid::kSums;  // sums in registers
-  const int64_t row_bytes = columns * static_cast<int64_t>(sizeof(typename Terms::T));
-  const bool one_strip = columns <= kVectors * Lanes<I, double>::kCount;
-  const int64_t block = one_strip ? end - begin : 8 + kExactBlockBytes / row_bytes;
-  int64_t block_end = begin + block < end ? begin + block : end;
-  AddParts<I, true, kVectors>(terms, grid, begin, block_end, column, columns, sums, stride);
-  while (block_end < end) {
-    begin = block_end;
-    block_end = begin + block < end ? begin + block : end;
-    AddParts<I, false, kVectors>(terms, grid, begin, block_end, column, columns, sums, stride);
+  for (int g = 0; g < Grid::kSums; ++g) {
+    for (int64_t c = 0; c < columns; ++c) sums[g * stride + c] = 0;
+  }
+  const int64_t block = BlockLength<I, Terms, Grid>(columns);
+  for (; begin < end; begin += block) {
+    AddParts<I, kSumVectors<I, Grid>>(terms, grid, begin, begin + block < end ? begin + block : end, column, columns,
+                                      SumsInMemory<Grid>{sums, stride}, 0);
   }
 }
 
@@ -259,6 +354,22 @@ template <Isa I, class A>
   } else {
     for (int64_t c = 0; c < columns; ++c) out[c] = RoundSums(grid, sums[c], sums[stride + c], divisor);
   }
+}
+
+// Sums contributions [begin, end), one or more, and rounds. Sums of float that need only one block never leave the
+// registers before they are rounded.
+template <Isa I, class Terms, class A>
+[[gnu::always_inline]] inline void SumAndRound(const Terms& terms, const SumGrid<A>& grid, int64_t begin, int64_t end,
+                                               int64_t column, int64_t columns, double divisor, A* out) noexcept {
+  if constexpr (std::is_same_v<A, float>) {
+    if (divisor == 1.0 && end - begin <= BlockLength<I, Terms, SumGrid<A>>(columns)) {
+      AddParts<I, kSumVectors<I, SumGrid<A>>>(terms, grid, begin, end, column, columns, RoundedRow{out}, 0);
+      return;
+    }
+  }
+  double sums[SumGrid<A>::kSums * kExactColumns];
+  SumTerms<I>(terms, grid, begin, end, column, columns, sums, kExactColumns);
+  RoundRow<I>(grid, sums, kExactColumns, divisor, out, columns);
 }
 
 }  // namespace raggrad::sparse_segment

@@ -18,6 +18,7 @@ struct PoolTerms {
   [[gnu::always_inline]] int64_t width() const noexcept { return job.width; }
   [[gnu::always_inline]] int64_t count() const noexcept { return job.num_ids; }
   [[gnu::always_inline]] bool lies_ready() const noexcept { return false; }
+  [[gnu::always_inline]] void PrefetchDescription(int64_t) const noexcept {}
   [[gnu::always_inline]] const T* row(int64_t id) const noexcept { return job.row(id); }
   [[gnu::always_inline]] SumType<T> factor(int64_t) const noexcept { return SumType<T>{1}; }
   [[gnu::always_inline]] SumType<T> largest(int64_t id) const noexcept { return LargestFinite<I>(row(id), width()); }
@@ -29,39 +30,33 @@ template <Isa I>
   return combiner == SegmentCombiner::kSum ? 1.0 : combiner == SegmentCombiner::kMean ? n : __builtin_sqrt(n);
 }
 
-// Divides and rounds the sums of some columns.
-template <Isa I, class T>
-[[gnu::always_inline]] inline void FinishColumns(const SumGrid<SumType<T>>& grid, double divisor, const double* sums,
-                                                 int64_t stride, T* out, int64_t columns) noexcept {
-  using A = SumType<T>;
-  if constexpr (kIsShortFloat<T>) {
-    for (int64_t column = 0; column < columns; column += kStrip<A>) {
-      A rounded[kStrip<A>];
-      const int64_t strip = columns - column < kStrip<A> ? columns - column : kStrip<A>;
-      RoundRow<I>(grid, sums + column, stride, divisor, rounded, strip);
-      Store<I>(rounded, out + column, strip);
+// Calls round(column, columns, target) for all columns, a few at a time, and stores them.
+template <Isa I, class T, class F>
+[[gnu::always_inline]] inline void FinishRow(T* out, int64_t width, const F& round) noexcept {
+  for (int64_t column = 0; column < width; column += kExactColumns) {
+    const int64_t columns = width - column < kExactColumns ? width - column : kExactColumns;
+    if constexpr (kIsShortFloat<T>) {
+      float buffer[kExactColumns];
+      round(column, columns, buffer);
+      Store<I>(buffer, out + column, columns);
+    } else {
+      round(column, columns, out + column);
     }
-  } else {
-    RoundRow<I>(grid, sums, stride, divisor, out, columns);
   }
 }
 
 template <Isa I, class T, class Idx>
-void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
-                  int64_t column_end) noexcept {
-  using Grid = SumGrid<SumType<T>>;
+void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t, int64_t) noexcept {
   const PoolTerms<I, T, Idx> terms = {job};
-  double sums[Grid::kSums * kExactColumns];
   for (int64_t s = 0; s < batch.count; ++s) {
     const int64_t begin = batch.starts[s];
     const int64_t end = batch.starts[s + 1];
-    const Grid grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
+    const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
     const double divisor = DivisorOf<I>(job.combiner, end - begin);
-    for (int64_t column = column_begin; column < column_end; column += kExactColumns) {
-      const int64_t columns = column_end - column < kExactColumns ? column_end - column : kExactColumns;
-      SumTerms<I>(terms, grid, begin, end, column, columns, sums, kExactColumns);
-      FinishColumns<I>(grid, divisor, sums, kExactColumns, job.output + batch.rows[s] * job.width + column, columns);
-    }
+    FinishRow<I>(job.output + batch.rows[s] * job.width, job.width,
+                 [&](int64_t column, int64_t columns, SumType<T>* target) {
+                   SumAndRound<I>(terms, grid, begin, end, column, columns, divisor, target);
+                 });
   }
 }
 
@@ -83,7 +78,10 @@ void SumPiece(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::
 template <Isa I, class T, class Idx>
 void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGrid<SumType<T>>& grid,
             const double* sums) noexcept {
-  FinishColumns<I>(grid, DivisorOf<I>(job.combiner, count), sums, job.width, job.output + row * job.width, job.width);
+  const double divisor = DivisorOf<I>(job.combiner, count);
+  FinishRow<I>(job.output + row * job.width, job.width, [&](int64_t column, int64_t columns, SumType<T>* target) {
+    RoundRow<I>(grid, sums + column, job.width, divisor, target, columns);
+  });
 }
 
 template <Isa I, class T, class Idx>

@@ -45,15 +45,16 @@ Status SumReproducibly(const GradProblem& p, const SumJob<T, C>& sum, const Cont
   Executor& executor = ExecutorOf(ctx);
   const int64_t row_bytes = p.width * static_cast<int64_t>(sizeof(T));
   const bool ready = p.ids.n() >= kUses * p.ids.num_segments;
-  Result<Scratch<A>> largest = Scratch<A>::Make(ctx, ready ? p.ids.num_segments : 0);
-  if (!largest.ok()) return largest.status();
+  auto rows = Scratch<SegmentRow<A>>::Make(ctx, ready ? p.ids.num_segments : 0);
+  if (!rows.ok()) return rows.status();
   if (ready) {
     const cpu::Chunks chunks = cpu::SplitRows(executor, p.ids.num_segments, row_bytes);
     cpu::ForEachChunk(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
-      run.largest_of_rows(sum.grad + begin * p.width, end - begin, p.width, largest->data() + begin);
+      run.describe(sum.grad + begin * p.width, end - begin, p.width,
+                   sum.scales != nullptr ? sum.scales + begin : nullptr, rows->data() + begin);
     });
   }
-  const ReproducibleJob<T, C> job = {sum, largest->data()};
+  const ReproducibleJob<T, C> job = {sum, rows->data()};
   return cpu::RunExactRows<A>(ctx, cpu::SplitRows(executor, p.ids.n(), row_bytes), sum.num_unique, p.width,
                               ReproducibleRows<T, C>{job, run.template with<C>()},
                               /*in_place=*/sum.sink.optimizer != nullptr);

@@ -17,16 +17,23 @@ struct GradTerms {
 
   [[gnu::always_inline]] int64_t width() const noexcept { return job.sum.width; }
   [[gnu::always_inline]] int64_t count() const noexcept { return job.sum.num_contributions; }
-  [[gnu::always_inline]] bool lies_ready() const noexcept { return job.largest != nullptr; }
+  [[gnu::always_inline]] bool lies_ready() const noexcept { return job.rows != nullptr; }
+  [[gnu::always_inline]] void PrefetchDescription(int64_t k) const noexcept {
+    __builtin_prefetch(job.rows + job.sum.contributions[k].segment());
+  }
   [[gnu::always_inline]] const T* row(int64_t k) const noexcept {
     return job.sum.grad + job.sum.contributions[k].segment() * job.sum.width;
   }
   [[gnu::always_inline]] SumType<T> factor(int64_t k) const noexcept {
-    return job.sum.contribution_scales != nullptr ? job.sum.contribution_scales[k]
-                                                  : job.sum.scales[job.sum.contributions[k].segment()];
+    if (job.sum.contribution_scales != nullptr) return job.sum.contribution_scales[k];
+    const int64_t segment = job.sum.contributions[k].segment();
+    return lies_ready() ? job.rows[segment].factor : job.sum.scales[segment];
   }
   [[gnu::always_inline]] SumType<T> largest(int64_t k) const noexcept {
-    return lies_ready() ? job.largest[job.sum.contributions[k].segment()] : LargestFinite<I>(row(k), width());
+    const int64_t segment = job.sum.contributions[k].segment();
+    if (lies_ready() && job.sum.contribution_scales == nullptr) return job.rows[segment].largest;
+    const SumType<T> largest = lies_ready() ? job.rows[segment].largest : LargestFinite<I>(row(k), width());
+    return kScaled ? LargestProduct<I>(row(k), width(), largest, factor(k)) : largest;
   }
 };
 
@@ -37,48 +44,55 @@ template <Isa I, class T, class C, class F>
   return f(GradTerms<I, false, T, C>{job});
 }
 
-// Rounds the sums of some columns into the sink.
+// Columns of a row in the output, or null if rows go into an optimizer.
 template <Isa I, class T, class C>
-[[gnu::always_inline]] inline void FinishColumns(const SumJob<T, C>& job, int64_t row, const SumGrid<SumType<T>>& grid,
-                                                 int64_t column, int64_t columns, const double* sums,
-                                                 int64_t stride) noexcept {
-  using A = SumType<T>;
-  while (columns > 0) {
-    const int64_t strip = columns < kStrip<A> ? columns : kStrip<A>;
-    A rounded[kStrip<A>];
-    if (job.sink.optimizer != nullptr) {
-      RoundRow<I>(grid, sums, stride, 1.0, rounded, strip);
-      Update<I>(job, row, column, strip, rounded);
-    } else {
-      T* const out = job.sink.output + (job.sink.dense ? job.table_row(row) : row) * job.width + column;
-      if constexpr (kIsShortFloat<T>) {
-        RoundRow<I>(grid, sums, stride, 1.0, rounded, strip);
-        Store<I>(rounded, out, strip);
-      } else {
-        RoundRow<I>(grid, sums, stride, 1.0, out, strip);
-      }
+[[gnu::always_inline]] inline T* OutputOf(const SumJob<T, C>& job, int64_t row, int64_t column) noexcept {
+  if (job.sink.optimizer != nullptr) return nullptr;
+  return job.sink.output + (job.sink.dense ? job.table_row(row) : row) * job.width + column;
+}
+
+// Brings rounded columns of a row to the sink. They may lie in the output already.
+template <Isa I, class T, class C>
+[[gnu::always_inline]] inline void Deliver(const SumJob<T, C>& job, int64_t row, int64_t column, int64_t columns,
+                                           SumType<T>* rounded, T* out) noexcept {
+  if (job.sink.optimizer != nullptr) {
+    constexpr int64_t kColumns = kStrip<SumType<T>>;
+    for (int64_t c = 0; c < columns; c += kColumns) {
+      Update<I>(job, row, column + c, columns - c < kColumns ? columns - c : kColumns, rounded + c);
     }
-    column += strip;
-    columns -= strip;
-    sums += strip;
+  } else if constexpr (kIsShortFloat<T>) {
+    Store<I>(rounded, out, columns);
+  }
+}
+
+// Calls round(column, columns, target) for all columns, a few at a time, and brings them to the sink.
+template <Isa I, class T, class C, class F>
+[[gnu::always_inline]] inline void FinishRow(const SumJob<T, C>& job, int64_t row, const F& round) noexcept {
+  using A = SumType<T>;
+  A buffer[kExactColumns];
+  for (int64_t column = 0; column < job.width; column += kExactColumns) {
+    const int64_t rest = job.width - column;
+    const int64_t columns = rest < kExactColumns ? rest : kExactColumns;
+    T* const out = OutputOf<I>(job, row, column);
+    A* target = buffer;
+    if constexpr (!kIsShortFloat<T>) {
+      if (out != nullptr) target = out;
+    }
+    round(column, columns, target);
+    Deliver<I>(job, row, column, columns, target, out);
   }
 }
 
 template <Isa I, class T, class C>
 void SumRows(const ReproducibleJob<T, C>& job, int64_t row_begin, int64_t row_end) noexcept {
-  using Grid = SumGrid<SumType<T>>;
   WithTerms<I>(job, [&](const auto& terms) {
-    double sums[Grid::kSums * kExactColumns];
     for (int64_t row = row_begin; row < row_end; ++row) {
       const int64_t begin = job.sum.row_starts[row];
       const int64_t end = job.sum.row_starts[row + 1];
-      const Grid grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
-      for (int64_t column = 0; column < job.sum.width; column += kExactColumns) {
-        const int64_t rest = job.sum.width - column;
-        const int64_t columns = rest < kExactColumns ? rest : kExactColumns;
-        SumTerms<I>(terms, grid, begin, end, column, columns, sums, kExactColumns);
-        FinishColumns<I>(job.sum, row, grid, column, columns, sums, kExactColumns);
-      }
+      const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
+      FinishRow<I>(job.sum, row, [&](int64_t column, int64_t columns, SumType<T>* target) {
+        SumAndRound<I>(terms, grid, begin, end, column, columns, 1.0, target);
+      });
     }
   });
 }
@@ -104,12 +118,19 @@ void SumPiece(const ReproducibleJob<T, C>& job, const SumGrid<SumType<T>>& grid,
 template <Isa I, class T, class C>
 void Finish(const ReproducibleJob<T, C>& job, int64_t row, const SumGrid<SumType<T>>& grid,
             const double* sums) noexcept {
-  FinishColumns<I>(job.sum, row, grid, 0, job.sum.width, sums, job.sum.width);
+  FinishRow<I>(job.sum, row, [&](int64_t column, int64_t columns, SumType<T>* target) {
+    RoundRow<I>(grid, sums + column, job.sum.width, 1.0, target, columns);
+  });
 }
 
 template <Isa I, class T>
-void LargestOfRows(const T* rows, int64_t count, int64_t width, SumType<T>* out) noexcept {
-  for (int64_t row = 0; row < count; ++row) out[row] = LargestFinite<I>(rows + row * width, width);
+void Describe(const T* rows, int64_t count, int64_t width, const SumType<T>* scales,
+              SegmentRow<SumType<T>>* out) noexcept {
+  for (int64_t row = 0; row < count; ++row) {
+    const SumType<T> factor = scales != nullptr ? scales[row] : SumType<T>{1};
+    const T* const values = rows + row * width;
+    out[row] = {factor, LargestProduct<I>(values, width, LargestFinite<I>(values, width), factor)};
+  }
 }
 
 template <Isa I, class T, class C>
@@ -118,7 +139,7 @@ inline constexpr ReproducibleFunctions<T, C> kFunctions = {&SumRows<I, T, C>, &L
 
 template <Isa I, class... Ts>
 consteval ReproducibleLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {ReproducibleLoopsOf<Ts>{&LargestOfRows<I, Ts>, kFunctions<I, Ts, Contribution>,
+  return {ReproducibleLoopsOf<Ts>{&Describe<I, Ts>, kFunctions<I, Ts, Contribution>,
                                   kFunctions<I, Ts, WideContribution>}...};
 }
 

@@ -10,10 +10,17 @@
 
 namespace raggrad::sparse_segment {
 
+// A row of the gradient. Factor and magnitude lie together, because both are looked up in random order.
+template <class A>
+struct SegmentRow {
+  A factor;   // of the row's contributions, unless these have their own
+  A largest;  // the largest finite magnitude in the row times the factor
+};
+
 template <class T, class C>
 struct ReproducibleJob {
   SumJob<T, C> sum;
-  const SumType<T>* largest;  // the largest finite magnitude of each segment's gradient row, or null: not known
+  const SegmentRow<SumType<T>>* rows;  // [num_segments], or null: not known
 };
 
 // All run in the caller's floating-point environment.
@@ -35,8 +42,9 @@ struct ReproducibleFunctions {
 
 template <class T>
 struct ReproducibleLoopsOf {
-  // Writes the largest finite magnitude of each row.
-  void (*largest_of_rows)(const T* rows, int64_t count, int64_t width, SumType<T>* out) noexcept;
+  // Describes rows of the gradient. Null scales: all are 1.
+  void (*describe)(const T* rows, int64_t count, int64_t width, const SumType<T>* scales,
+                   SegmentRow<SumType<T>>* out) noexcept;
   ReproducibleFunctions<T, Contribution> narrow;
   ReproducibleFunctions<T, WideContribution> wide;
 
