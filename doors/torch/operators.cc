@@ -8,6 +8,7 @@
 #include "rows.h"
 #include "segments.h"
 #include "sparse.h"
+#include "updates.h"
 
 using namespace raggrad::torch_door;
 
@@ -55,6 +56,13 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
       "sparse_slice_grad(Tensor grad, Tensor indices, Tensor output_indices, SymInt[] shape, SymInt[] start, "
       "SymInt[] size) -> Tensor");
   library.def("ascends(Tensor ids) -> Tensor");
+  library.def("sgd_rows_(Tensor(a!) table, Tensor values, Tensor rows, float learning_rate, str? accumulation) -> ()");
+  library.def(
+      "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor values, Tensor rows, float learning_rate, "
+      "float epsilon, str? accumulation) -> ()");
+  library.def(
+      "adam_rows_(Tensor(a!) table, Tensor(b!) m, Tensor(c!) v, Tensor values, Tensor rows, float learning_rate, "
+      "float beta1, float beta2, float epsilon, int step, str? accumulation) -> ()");
 }
 
 // These know both devices.
@@ -69,6 +77,9 @@ void ImplementOnEveryDevice(Library& library) {
   library.impl("fill_empty_rows_grad", TORCH_BOX(&FillEmptyRowsGrad));
   library.impl("sparse_slice", TORCH_BOX(&SparseSliceForward));
   library.impl("sparse_slice_grad", TORCH_BOX(&SparseSliceBackward));
+  library.impl("sgd_rows_", TORCH_BOX(&SgdRows));
+  library.impl("adagrad_rows_", TORCH_BOX(&AdagradRows));
+  library.impl("adam_rows_", TORCH_BOX(&AdamRows));
 }
 
 // Functions of python/raggrad/torch stand in for the others on CUDA.

@@ -15,6 +15,7 @@ from . import _load as _load
 # isort: split
 from . import _embedding_operators as _embedding_operators
 from . import _on_cuda as _on_cuda
+from . import optim
 from .bags import embedding, embedding_bag
 from .collection import EmbeddingBagCollection
 from .modules import Embedding, EmbeddingBag
@@ -37,6 +38,7 @@ __all__ = [
     "embedding_bag",
     "fill_empty_rows",
     "index_add",
+    "optim",
     "segment_mean",
     "segment_sqrtn",
     "segment_sum",

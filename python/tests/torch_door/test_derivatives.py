@@ -90,6 +90,8 @@ def operator_calls() -> dict[str, tuple[Any, ...]]:
     order = torch.tensor([3, 1, 3, 0, 1, 5])
     places = torch.tensor([[0, 1], [2, 0], [2, 3]])
     weights = WEIGHTS.float().detach().requires_grad_()
+    table, m, v = (random_table(torch.float32, rows=8, width=2, seed=seed).abs() for seed in range(3))
+    values = grad.detach()
     return {
         "sparse_segment": (weight, BAGS.ids, SEGMENTS, 6, "mean", None),
         "sparse_segment_grad": (grad, BAGS.ids, SEGMENTS, 8, "mean", "fast"),
@@ -108,6 +110,9 @@ def operator_calls() -> dict[str, tuple[Any, ...]]:
         "sparse_slice": (grad[:3, 0], places, [4, 5], [1, 0], [3, 2]),
         "sparse_slice_grad": (grad[:1, 0], places, torch.tensor([[1, 0]]), [4, 5], [1, 0], [3, 2]),
         "ascends": (order,),
+        "sgd_rows_": (table, values, order, 0.1, None),
+        "adagrad_rows_": (table, v, values, order, 0.1, 1e-8, "sequential"),
+        "adam_rows_": (table, m, v, values, order.int(), 0.1, 0.9, 0.99, 1e-8, 2, "fast"),
     }
 
 

@@ -1,0 +1,60 @@
+"""States of rt.optim travel: checkpoints, torch's too, and copies."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+
+from .door import FLOATS, torch
+from .optimizers import PAIRS, assert_same_bits, every_optimizer, parameter, train
+
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda optimizer: pickle.loads(pickle.dumps(optimizer))}
+
+
+def resume_from(state: dict[str, Any], make: Any, weights: Any) -> Any:
+    table = torch.nn.Parameter(weights.clone())
+    optimizer = make([table], lr=1.0)  # the checkpoint has another
+    optimizer.load_state_dict(state)
+    return train(optimizer, table, range(5, 10))
+
+
+@every_optimizer
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_checkpoints(name: str, dtype: Any) -> None:
+    table = parameter(dtype)
+    optimizer = PAIRS[name].ours([table], lr=0.1)
+    weights = train(optimizer, table, range(5)).clone()
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert_same_bits(resume_from(state, PAIRS[name].ours, weights), train(optimizer, table, range(5, 10)))
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "SparseAdam"])
+def test_checkpoints_of_torch(name: str) -> None:
+    ours, theirs = PAIRS[name]
+    for save, load in ((ours, theirs), (theirs, ours)):
+        table = parameter()
+        optimizer = save([table], lr=0.1)
+        weights = train(optimizer, table, range(5)).clone()
+        state = copy.deepcopy(optimizer.state_dict())
+        state["param_groups"] = load([parameter()], lr=0.1).state_dict()["param_groups"]
+        torch.testing.assert_close(resume_from(state, load, weights), train(optimizer, table, range(5, 10)))
+
+
+@every_optimizer
+@pytest.mark.parametrize("kind", COPIES)
+def test_copies(name: str, kind: str) -> None:
+    table = parameter()
+    optimizer = PAIRS[name].ours([table], lr=0.1)
+    train(optimizer, table, range(5))
+    table.grad = None  # torch cannot pickle a sparse gradient of a parameter
+    other = COPIES[kind](optimizer)
+    (other_table,) = other.param_groups[0]["params"]
+    assert other_table is not table
+    assert_same_bits(train(other, other_table, range(5, 10)), train(optimizer, table, range(5, 10)))
