@@ -100,13 +100,16 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 test-tensorflow: $(VENV_TF)/.tensorflow $(VENV_TF)/.raggrad  ## the Python tests that need TensorFlow, which it installs
 	$(VENV_TF)/bin/python -m pytest -vv -rs -k tensorflow $(TENSORFLOW_TESTS)
 
-# Tests the wheel in build/wheels/, or makes one.
-.PHONY: test-torch
-test-torch: $(VENV_TORCH)/.torch  ## the Python tests of raggrad.torch, with the newest torch, which it installs
+# Installs the wheel in build/wheels/, or makes one.
+.PHONY: install-beside-torch
+install-beside-torch: $(VENV_TORCH)/.torch
 	if ! ls build/wheels/*.whl >/dev/null 2>&1; then $(MAKE) wheel WHEEL_CUDA=OFF; fi
 	wheel=$$(echo build/wheels/raggrad-*.whl); \
 	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet --force-reinstall --no-deps "$$wheel"; \
 	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet "$$wheel[test]"
+
+.PHONY: test-torch
+test-torch: install-beside-torch  ## the Python tests of raggrad.torch, with the newest torch, which it installs
 	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
 
 .PHONY: test-oracle
@@ -186,6 +189,10 @@ bench-sweep: build/bench/cpp  ## the time per id at 10^4 to 10^8 ids, as a table
 .PHONY: bench-profile
 bench-profile: $(VENV)/.raggrad build/bench/cpp  ## where the time of each workload goes, as a table; needs perf
 	$(VENV)/bin/python benchmarks/where_time_goes.py build/bench/cpp/benchmarks
+
+.PHONY: bench-torch
+bench-torch: install-beside-torch  ## a training step in torch and in raggrad.torch, in turns; BENCH='--steps 5'
+	$(VENV_TORCH)/bin/python benchmarks/torch_step.py $(BENCH)
 
 .PHONY: perf-check
 perf-check: $(VENV)/.raggrad  ## time the working tree against COMMIT=HEAD; fails on a loss of over 10 %
