@@ -48,8 +48,8 @@ nb::tuple Reduce(nb::handle_t<SegmentPlan> self) {
 
 // Runs a function that changes the tables of `read`, and tells the frameworks that own them.
 template <class F>
-void RunUpdate(const Reader& read, SumOrder order, const F& call) {
-  RunInPlace(read.keep, order, call);
+void RunUpdate(const Reader& read, AccumulationArgument accumulation, const F& call) {
+  RunInPlace(read.keep, accumulation, call);
   for (const nb::object& table : read.changed) NoteChange(table);
 }
 
@@ -126,24 +126,26 @@ plans them again.
 
   module.def(
       "segment_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle data, const SegmentPlan& plan, nb::handle weights) {
+      [](std::string_view op, std::string_view combiner, nb::handle data, const SegmentPlan& plan,
+         AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView values = read.Values("data", data);
         const SegmentPooling pooling = read.Pooling(combiner, weights, values.dtype);
-        return MakeOutput(
-            RunOperator(read.keep, [&](const Context& ctx) { return SparseSegment(pooling, values, plan, ctx); }),
-            data);
+        return MakeOutput(RunOperator(read.keep, accumulation,
+                                      [&](const Context& ctx) { return SparseSegment(pooling, values, plan, ctx); }),
+                          data);
       },
-      "op"_a, "combiner"_a, "data"_a.none(), "plan"_a, "weights"_a.none() = nb::none());
+      "op"_a, "combiner"_a, "data"_a.none(), "plan"_a, "accumulation"_a.none(), "weights"_a.none() = nb::none());
   module.def(
       "segment_grad_with_plan",
-      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan, SumOrder order,
-         nb::handle weights) {
+      [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
+         AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView values = read.Values("grad", grad);
         const SegmentPooling pooling = read.Pooling(combiner, weights, values.dtype);
-        SparseSegmentGradV2Output out = RunOperator(
-            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradV2(pooling, values, plan, ctx); });
+        SparseSegmentGradV2Output out = RunOperator(read.keep, accumulation, [&](const Context& ctx) {
+          return SparseSegmentGradV2(pooling, values, plan, ctx);
+        });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
                               MakeOutput(std::move(out.sorted_unique_indices), grad));
       },
@@ -169,7 +171,7 @@ void DefineSegments(nb::module_& module) {
   module.def(
       "segment",
       [](std::string_view op, std::string_view name, std::string_view combiner, nb::handle data, nb::handle indices,
-         nb::handle segment_ids, nb::handle num_segments, nb::handle weights) {
+         nb::handle segment_ids, nb::handle num_segments, AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const bool whole = weights.is_none() && CombinerOf(op, combiner) == SegmentCombiner::kSum;
         const DType integers = whole ? DType::kInt32 : DType::kFloat32;
@@ -179,7 +181,7 @@ void DefineSegments(nb::module_& module) {
         std::optional<int64_t> count;
         if (!num_segments.is_none()) count = read.Segments("num_segments", num_segments);
         const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
-        return MakeOutput(RunOperator(read.keep,
+        return MakeOutput(RunOperator(read.keep, accumulation,
                                       [&](const Context& ctx) {
                                         return count ? SparseSegmentWithNumSegments(pooling, d, i, s,
                                                                                     TensorView::Scalar(*count), ctx)
@@ -188,19 +190,20 @@ void DefineSegments(nb::module_& module) {
                           data);
       },
       "op"_a, "name"_a, "combiner"_a, "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
-      "num_segments"_a.none(), "weights"_a.none() = nb::none());
+      "num_segments"_a.none(), "accumulation"_a.none(), "weights"_a.none() = nb::none());
   module.def(
       "segment_grad",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         nb::handle num_rows, SumOrder order, nb::handle weights) {
+         nb::handle num_rows, AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.TableRows("num_rows", num_rows);
         const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
-        IndexedSlices out = RunOperator(
-            read.keep, order, [&](const Context& ctx) { return SparseSegmentGradSlices(pooling, g, i, s, rows, ctx); });
+        IndexedSlices out = RunOperator(read.keep, accumulation, [&](const Context& ctx) {
+          return SparseSegmentGradSlices(pooling, g, i, s, rows, ctx);
+        });
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(),
@@ -227,31 +230,32 @@ void DefineSegments(nb::module_& module) {
 void DefineSlices(nb::module_& module) {
   module.def(
       "to_dense",
-      [](nb::handle values, nb::handle indices, int64_t rows, SumOrder order) {
+      [](nb::handle values, nb::handle indices, int64_t rows, AccumulationArgument accumulation) {
         Reader read{"IndexedSlices.to_dense"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        return MakeOutput(RunOperator(read.keep, order, [&](const Context& ctx) { return ToDense(slices, ctx); }),
-                          values);
+        return MakeOutput(
+            RunOperator(read.keep, accumulation, [&](const Context& ctx) { return ToDense(slices, ctx); }), values);
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "accumulation"_a.none());
   module.def(
       "coalesce",
-      [](nb::handle values, nb::handle indices, int64_t rows, SumOrder order) {
+      [](nb::handle values, nb::handle indices, int64_t rows, AccumulationArgument accumulation) {
         Reader read{"IndexedSlices.coalesce"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
-        IndexedSlices out = RunOperator(read.keep, order, [&](const Context& ctx) { return Coalesce(slices, ctx); });
+        IndexedSlices out =
+            RunOperator(read.keep, accumulation, [&](const Context& ctx) { return Coalesce(slices, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.values), values), MakeOutput(std::move(out.indices), values));
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "accumulation"_a.none());
   module.def(
       "apply_rows",
       [](nb::handle values, nb::handle indices, int64_t rows, const nb::tuple& update, nb::handle table,
-         SumOrder order) {
+         AccumulationArgument accumulation) {
         Reader read{"IndexedSlices.apply_"};
         const IndexedSlicesView slices = read.Slices(values, indices, rows);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
-        RunUpdate(read, order, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
+        RunUpdate(read, accumulation, [&](const Context& ctx) { return ApplyRows(slices, rule, view, ctx); });
       },
       "values"_a.none(), "indices"_a.none(), "rows"_a, "update"_a, "table"_a.none(), "accumulation"_a.none());
 }
@@ -260,7 +264,7 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle indices, nb::handle segment_ids,
-         const nb::tuple& update, nb::handle table, SumOrder order, nb::handle weights) {
+         const nb::tuple& update, nb::handle table, AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView g = read.Values("grad", grad);
         const TensorView i = read.Ids("indices", indices);
@@ -268,7 +272,7 @@ void DefineFused(nb::module_& module) {
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
         const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
-        RunUpdate(read, order,
+        RunUpdate(read, accumulation,
                   [&](const Context& ctx) { return SparseSegmentGradApply(pooling, g, i, s, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "update"_a, "table"_a.none(),
@@ -276,13 +280,13 @@ void DefineFused(nb::module_& module) {
   module.def(
       "segment_grad_apply_with_plan",
       [](std::string_view op, std::string_view combiner, nb::handle grad, const SegmentPlan& plan,
-         const nb::tuple& update, nb::handle table, SumOrder order, nb::handle weights) {
+         const nb::tuple& update, nb::handle table, AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView g = read.Values("grad", grad);
         const RowUpdate rule = read.Update(update);
         const MutableTensorView view = read.Table("table", table);
         const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
-        RunUpdate(read, order,
+        RunUpdate(read, accumulation,
                   [&](const Context& ctx) { return SparseSegmentGradApply(pooling, g, plan, rule, view, ctx); });
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "plan"_a, "update"_a, "table"_a.none(), "accumulation"_a.none(),

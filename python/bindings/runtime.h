@@ -19,24 +19,26 @@
 
 namespace raggrad::python {
 
-// The order of sums that the user asked for; unset: the device's default (Context::accumulation).
-struct SumOrder {
-  std::optional<Accumulation> accumulation;
+// The accumulation that the user asked for; unset: the device's default (Context::accumulation).
+struct AccumulationArgument {
+  std::optional<Accumulation> mode;
 };
 
 }  // namespace raggrad::python
 
-// Python hands it over as raggrad.settings.sum_order: None, "sequential" or "fast".
+// Python hands it over as None, "sequential", "fast" or "reproducible" (raggrad.settings).
 template <>
-struct nanobind::detail::type_caster<raggrad::python::SumOrder> {
-  NB_TYPE_CASTER(raggrad::python::SumOrder, const_name("str"))
+struct nanobind::detail::type_caster<raggrad::python::AccumulationArgument> {
+  NB_TYPE_CASTER(raggrad::python::AccumulationArgument, const_name("str"))
 
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
     if (source.is_none()) return true;
     if (!isinstance<str>(source)) return false;
-    const bool fast = borrow<str>(source).equal(str("fast"));
-    value.accumulation = fast ? raggrad::Accumulation::kFast : raggrad::Accumulation::kSequential;
-    return true;
+    const str mode = borrow<str>(source);
+    if (mode.equal(str("sequential"))) value.mode = raggrad::Accumulation::kSequential;
+    if (mode.equal(str("fast"))) value.mode = raggrad::Accumulation::kFast;
+    if (mode.equal(str("reproducible"))) value.mode = raggrad::Accumulation::kReproducible;
+    return value.mode.has_value();
   }
 };
 
@@ -102,13 +104,13 @@ class InterruptibleExecutor final : public StoppableExecutor {
 // Runs `call(ctx)` without the GIL, on this executor, and returns its result. `keep` has the operands: if they are in
 // device memory, it knows the stream and the memory of their framework.
 template <class F>
-auto RunWithoutGil(const KeepAlive& keep, SumOrder order, Executor* executor, const F& call) {
+auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Executor* executor, const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
   ctx.allocator = &BindingsAllocator();
   ctx.executor = executor;
-  ctx.accumulation = order.accumulation;
+  ctx.accumulation = accumulation.mode;
   if (keep.source()) {
     ctx.device_allocator = keep.source()->memory;
     ctx.stream = keep.source()->stream;
@@ -118,26 +120,26 @@ auto RunWithoutGil(const KeepAlive& keep, SumOrder order, Executor* executor, co
 
 // Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile.
 template <class F>
-auto RunOperator(const KeepAlive& keep, SumOrder order, const F& call) {
+auto RunOperator(const KeepAlive& keep, AccumulationArgument accumulation, const F& call) {
   InterruptibleExecutor executor(CurrentExecutor());
-  auto result = RunWithoutGil(keep, order, &executor, call);
+  auto result = RunWithoutGil(keep, accumulation, &executor, call);
   executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   return *std::move(result);
 }
 
-// The same for operators without an order of sums to choose.
+// The same for operators that sum nothing.
 template <class F>
 auto RunOperator(const KeepAlive& keep, const F& call) {
-  return RunOperator(keep, SumOrder{}, call);
+  return RunOperator(keep, AccumulationArgument{}, call);
 }
 
 // The same for functions that change something in place and return a Status. Signals wait until they end, so that
 // nothing is left half changed.
 template <class F>
-void RunInPlace(const KeepAlive& keep, SumOrder order, const F& call) {
+void RunInPlace(const KeepAlive& keep, AccumulationArgument accumulation, const F& call) {
   const std::shared_ptr<Executor> executor = CurrentExecutor();
-  if (const Status status = RunWithoutGil(keep, order, executor.get(), call); !status.ok()) Raise(status);
+  if (const Status status = RunWithoutGil(keep, accumulation, executor.get(), call); !status.ok()) Raise(status);
 }
 
 }  // namespace raggrad::python

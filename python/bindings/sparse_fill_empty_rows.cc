@@ -15,14 +15,15 @@ using namespace nb::literals;
 void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRowsGrad) compute) {
   module.def(
       op,
-      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t, SumOrder order) {
+      [op, compute](nb::handle reverse_index_map, nb::handle grad_values, nb::handle t,
+                    AccumulationArgument accumulation) {
         KeepAlive keep;
         const TensorView map =
             ViewOf(reverse_index_map, {.op = op, .name = "reverse_index_map", .literal = DType::kInt64}, keep);
         const TensorView values = ViewOf(
             grad_values, {.op = op, .name = "grad_values", .attribute = "T", .stated = ParseDType(t, op, "T")}, keep);
         FillEmptyRowsGradOutput out =
-            RunOperator(keep, order, [&](const Context& ctx) { return compute(map, values, ctx); });
+            RunOperator(keep, accumulation, [&](const Context& ctx) { return compute(map, values, ctx); });
         return nb::make_tuple(MakeOutput(std::move(out.d_values), grad_values),
                               MakeOutput(std::move(out.d_default_value), grad_values));
       },

@@ -44,9 +44,9 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
   module.def(
       v1,
       [v1](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle output_dim0, nb::handle t,
-           nb::handle tidx, nb::handle tsegmentids, SumOrder order) {
+           nb::handle tidx, nb::handle tsegmentids, AccumulationArgument accumulation) {
         const Inputs in(v1, "output_dim0", grad, indices, segment_ids, output_dim0, t, tidx, tsegmentids);
-        return MakeOutput(RunOperator(in.keep, order,
+        return MakeOutput(RunOperator(in.keep, accumulation,
                                       [&](const Context& ctx) {
                                         return SparseSegmentGrad(kCombiner, in.grad, in.indices, in.segment_ids,
                                                                  in.dim0, ctx);
@@ -58,9 +58,9 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
   module.def(
       v2,
       [v2](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle dense_output_dim0, nb::handle t,
-           nb::handle tidx, nb::handle tsegmentids, SumOrder order) {
+           nb::handle tidx, nb::handle tsegmentids, AccumulationArgument accumulation) {
         const Inputs in(v2, "dense_output_dim0", grad, indices, segment_ids, dense_output_dim0, t, tidx, tsegmentids);
-        SparseSegmentGradV2Output out = RunOperator(in.keep, order, [&](const Context& ctx) {
+        SparseSegmentGradV2Output out = RunOperator(in.keep, accumulation, [&](const Context& ctx) {
           return SparseSegmentGradV2(kCombiner, in.grad, in.indices, in.segment_ids, in.dim0, ctx);
         });
         return nb::make_tuple(MakeOutput(std::move(out.output), grad),
@@ -93,24 +93,25 @@ void DefineForwards(nb::module_& module, const char* plain, const char* with_num
   module.def(
       plain,
       [plain](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle t, nb::handle tidx,
-              nb::handle tsegmentids) {
+              nb::handle tsegmentids, AccumulationArgument accumulation) {
         const ForwardInputs in(kCombiner, plain, data, indices, segment_ids, t, tidx, tsegmentids);
-        return MakeOutput(RunOperator(in.keep,
+        return MakeOutput(RunOperator(in.keep, accumulation,
                                       [&](const Context& ctx) {
                                         return SparseSegment(kCombiner, in.data, in.indices, in.segment_ids, ctx);
                                       }),
                           data);
       },
       "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "T"_a.none(), "Tidx"_a.none(),
-      "Tsegmentids"_a.none());
+      "Tsegmentids"_a.none(), "accumulation"_a.none());
   module.def(
       with_num_segments,
       [with_num_segments](nb::handle data, nb::handle indices, nb::handle segment_ids, nb::handle num_segments,
-                          nb::handle t, nb::handle tidx, nb::handle tsegmentids, nb::handle tnumsegments) {
+                          nb::handle t, nb::handle tidx, nb::handle tsegmentids, nb::handle tnumsegments,
+                          AccumulationArgument accumulation) {
         ForwardInputs in(kCombiner, with_num_segments, data, indices, segment_ids, t, tidx, tsegmentids);
         const TensorView count =
             ViewOfIds(with_num_segments, "num_segments", num_segments, "Tnumsegments", tnumsegments, in.keep);
-        return MakeOutput(RunOperator(in.keep,
+        return MakeOutput(RunOperator(in.keep, accumulation,
                                       [&](const Context& ctx) {
                                         return SparseSegmentWithNumSegments(kCombiner, in.data, in.indices,
                                                                             in.segment_ids, count, ctx);
@@ -118,7 +119,7 @@ void DefineForwards(nb::module_& module, const char* plain, const char* with_num
                           data);
       },
       "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_segments"_a.none(), "T"_a.none(),
-      "Tidx"_a.none(), "Tsegmentids"_a.none(), "Tnumsegments"_a.none());
+      "Tidx"_a.none(), "Tsegmentids"_a.none(), "Tnumsegments"_a.none(), "accumulation"_a.none());
 }
 
 }  // namespace

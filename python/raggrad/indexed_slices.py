@@ -12,16 +12,11 @@ from . import _arrays, _core, optimizers
 from ._named import named
 from .errors import InvalidArgumentError
 from .ragged.arrays import needed, numpy_of
-from .settings import sum_order
+from .settings import Accumulation, accumulation_or_current
 
 __all__ = ["IndexedSlices"]
 
 _MAX_ROWS = 2**32
-
-
-def order_of_sums(values: Any) -> str | None:
-    """The order in which slices are added: on a GPU that of raggrad.accumulation, in host memory always theirs."""
-    return sum_order.get() if _arrays.is_on_device(values) else None
 
 
 class IndexedSlices:
@@ -29,7 +24,7 @@ class IndexedSlices:
 
     Row numbers may repeat and come in any order. Rows with the same number are added in the order they have here;
     half and bfloat16 are summed in float32 and rounded once. Results do not depend on the number of threads. On a GPU
-    rows are added by a fixed tree, or in their order inside raggrad.accumulation("sequential").
+    rows are added by a fixed tree. raggrad.accumulation, or `accumulation` in the methods that add rows, changes this.
 
     Args:
       values: [n, ...], half, bfloat16, float32 or float64.
@@ -94,26 +89,28 @@ class IndexedSlices:
         return self.values.dtype
 
     @named()
-    def coalesce(self) -> IndexedSlices:
+    def coalesce(self, *, accumulation: Accumulation | None = None) -> IndexedSlices:
         """The same array with every row number once, ascending."""
-        values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0], order_of_sums(self.values))
+        mode = accumulation_or_current(accumulation)
+        values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0], mode)
         return IndexedSlices(values, indices, self.dense_shape)
 
     @named()
-    def to_dense(self) -> Any:
+    def to_dense(self, *, accumulation: Accumulation | None = None) -> Any:
         """The dense array."""
-        return _core.to_dense(self.values, self.indices, self.dense_shape[0], order_of_sums(self.values))
+        mode = accumulation_or_current(accumulation)
+        return _core.to_dense(self.values, self.indices, self.dense_shape[0], mode)
 
     @named(grad="values")
-    def apply_(self, table: Any, optimizer: optimizers.Optimizer) -> None:
+    def apply_(self, table: Any, optimizer: optimizers.Optimizer, *, accumulation: Accumulation | None = None) -> None:
         """Makes an optimizer step on the rows of `table` that the slices name, in place.
 
         The table has dense_shape. half, bfloat16 and float32 can be mixed between table and slices. torch is told of
         the change: a graph that read the table before refuses to run backwards.
         """
         update = optimizers.begin("IndexedSlices.apply_", optimizer)
-        order = order_of_sums(self.values)
-        _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table, order)
+        mode = accumulation_or_current(accumulation)
+        _core.apply_rows(self.values, self.indices, self.dense_shape[0], update, table, mode)
         optimizers.end(optimizer)
 
     def __add__(self, other: Any) -> IndexedSlices:

@@ -1,27 +1,46 @@
-"""Settings that TensorFlow's signatures have no arguments for: order of sums, threads, memory."""
+"""Settings that hold for many calls: accumulation, threads, memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Literal
 
 from . import _core
 from .errors import InvalidArgumentError
 
-# The order inside accumulation(). Threads and asyncio tasks have their own value; a new thread starts with None, which
-# leaves the order to the device.
-sum_order: ContextVar[str | None] = ContextVar("raggrad.sum_order", default=None)
+Accumulation = Literal["sequential", "fast", "reproducible"]
+
+# The mode inside accumulation(). Threads and asyncio tasks have their own value; a new thread starts with None, which
+# leaves the mode to the device.
+current_accumulation: ContextVar[str | None] = ContextVar("raggrad.accumulation", default=None)
+
+
+def accumulation_or_current(mode: str | None) -> str | None:
+    """The `accumulation` argument of a function, or if that is None the mode of the `with` block around the call."""
+    return current_accumulation.get() if mode is None else _checked(mode)
+
+
+def _checked(mode: str) -> str:
+    if mode not in ("sequential", "fast", "reproducible"):
+        raise InvalidArgumentError(
+            f"no such accumulation [accumulation: expected 'sequential', 'fast' or 'reproducible', got {mode!r}]"
+        )
+    return mode
 
 
 @contextmanager
-def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
-    """Sets the order of floating-point sums for the calls of this thread inside the `with` block.
+def accumulation(mode: Accumulation) -> Iterator[None]:
+    """Sets how floating-point sums are made by the calls of this thread inside the `with` block.
 
     "sequential" is TensorFlow's order and gives its bits, on a GPU too. "fast" sums by a fixed tree: other bits, a
-    smaller error bound, more parallelism. Both give the same bits on every run and for every number of threads. The
-    default is "sequential" on the CPU and "fast" on a GPU.
+    smaller error bound, more parallelism. "reproducible" gives the same bits for every order of the ids and for every
+    cut of the work, with an error of about one last place; it takes up to twice the time, and is there for arrays in
+    host memory only. All give the same bits on every run and for every number of threads. The default is "sequential"
+    on the CPU and "fast" on a GPU. docs/determinism.md compares them.
+
+    Functions that sum also take the mode as `accumulation`, which goes before that of the block.
 
     >>> import raggrad
     >>> with raggrad.accumulation("fast"):
@@ -29,13 +48,16 @@ def accumulation(order: Literal["sequential", "fast"]) -> Iterator[None]:
     >>> float(d_default)
     0.75
     """
-    if order not in ("sequential", "fast"):
-        raise InvalidArgumentError(f"accumulation: expected 'sequential' or 'fast', got {order!r}")
-    token = sum_order.set(order)
+    token = current_accumulation.set(_checked(mode))
     try:
         yield
     finally:
-        sum_order.reset(token)
+        current_accumulation.reset(token)
+
+
+def using(mode: Accumulation | None) -> AbstractContextManager[None]:
+    """accumulation(mode), or nothing if the mode is None."""
+    return nullcontext() if mode is None else accumulation(mode)
 
 
 def set_num_threads(threads: int) -> None:

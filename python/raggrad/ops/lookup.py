@@ -15,6 +15,7 @@ from .. import _arrays, _core
 from .._named import named
 from .._recorded import warn_if_recorded
 from ..errors import InvalidArgumentError
+from ..settings import Accumulation, current_accumulation, using
 from . import pooling, weighted_lookup
 from .lookup_inputs import (
     Given,
@@ -72,7 +73,9 @@ def _lookup(op: str, params: Given, ids: Ids, combiner: str) -> Any:
     if ids.weights is None:
         data = table if isinstance(params.value, (list, tuple)) else _arrays.operand(params.value, ids.xp)
         try:
-            pooled = _core.segment(op, params.name, combiner, data, ids.ids, ids.examples, ids.num_examples)
+            pooled = _core.segment(
+                op, params.name, combiner, data, ids.ids, ids.examples, ids.num_examples, current_accumulation.get()
+            )
         except InvalidArgumentError:
             check(op, ids, len(table))
             raise
@@ -142,6 +145,7 @@ def embedding_lookup_sparse(
     combiner: str | None = "mean",
     *,
     partition_strategy: str = "div",
+    accumulation: Accumulation | None = None,
     sp_ids: Any = None,
     sp_weights: Any = None,
 ) -> Any:
@@ -160,6 +164,7 @@ def embedding_lookup_sparse(
         The result is 0 where the divisor is 0.
       partition_strategy: where rows lie in shards. "div", as in TensorFlow 2: one shard after the other. "mod": row i
         in shard i % n. If the number of rows is not a multiple of n, the first shards have one row more.
+      accumulation: "sequential", "fast" or "reproducible"; None: that of raggrad.accumulation.
       sp_ids, sp_weights: TensorFlow's names for ids and weights.
 
     Returns:
@@ -178,7 +183,8 @@ def embedding_lookup_sparse(
     of_ids = given(op, "weights", weights, "sp_weights", sp_weights)
     warn_of_weights(op, of_ids)
     found = given(op, "ids", ids, "sp_ids", sp_ids)
-    return _lookup_any(op, _read(op, Given("params", params), found, of_ids, combiner, partition_strategy))
+    with using(accumulation):
+        return _lookup_any(op, _read(op, Given("params", params), found, of_ids, combiner, partition_strategy))
 
 
 @named()
@@ -190,6 +196,7 @@ def embedding_lookup_sparse_grad(
     combiner: str | None = "mean",
     *,
     partition_strategy: str = "div",
+    accumulation: Accumulation | None = None,
     sp_ids: Any = None,
     sp_weights: Any = None,
 ) -> LookupGrad:
@@ -211,7 +218,9 @@ def embedding_lookup_sparse_grad(
     op = "embedding_lookup_sparse_grad"
     of_ids = given(op, "weights", weights, "sp_weights", sp_weights)
     found = given(op, "ids", ids, "sp_ids", sp_ids)
-    return _lookup_any_grad(op, grad, _read(op, Given("params", params), found, of_ids, combiner, partition_strategy))
+    call = _read(op, Given("params", params), found, of_ids, combiner, partition_strategy)
+    with using(accumulation):
+        return _lookup_any_grad(op, grad, call)
 
 
 def _safe(op: str, ids: Ids, combiner: str, default_id: Any, num_rows: int) -> Ids:
@@ -243,6 +252,7 @@ def safe_embedding_lookup_sparse(
     default_id: int | None = None,
     *,
     partition_strategy: str = "div",
+    accumulation: Accumulation | None = None,
     embedding_weights: Any = None,
     sparse_ids: Any = None,
     sparse_weights: Any = None,
@@ -263,7 +273,8 @@ def safe_embedding_lookup_sparse(
     of_ids = given(op, "weights", weights, "sparse_weights", sparse_weights)
     warn_of_weights(op, of_ids)
     found = given(op, "ids", ids, "sparse_ids", sparse_ids)
-    return _lookup_any(op, _read_safe(op, table, found, of_ids, combiner, default_id, partition_strategy))
+    with using(accumulation):
+        return _lookup_any(op, _read_safe(op, table, found, of_ids, combiner, default_id, partition_strategy))
 
 
 @named()
@@ -276,6 +287,7 @@ def safe_embedding_lookup_sparse_grad(
     default_id: int | None = None,
     *,
     partition_strategy: str = "div",
+    accumulation: Accumulation | None = None,
     embedding_weights: Any = None,
     sparse_ids: Any = None,
     sparse_weights: Any = None,
@@ -294,4 +306,5 @@ def safe_embedding_lookup_sparse_grad(
     of_ids = given(op, "weights", weights, "sparse_weights", sparse_weights)
     found = given(op, "ids", ids, "sparse_ids", sparse_ids)
     call = _read_safe(op, table, found, of_ids, combiner, default_id, partition_strategy)
-    return _lookup_any_grad(op, grad, call).params
+    with using(accumulation):
+        return _lookup_any_grad(op, grad, call).params

@@ -9,7 +9,7 @@ from .. import _core, optimizers
 from .._core import SegmentPlan
 from ..errors import InvalidArgumentError
 from ..indexed_slices import IndexedSlices
-from ..settings import sum_order
+from ..settings import accumulation_or_current
 
 
 def _check_ids(name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None) -> None:
@@ -44,33 +44,45 @@ class Ids(NamedTuple):
     segment_ids: Any
     plan: SegmentPlan | None
     weights: tuple[Any, str] | None = None
+    accumulation: str | None = None
+
+    def mode(self) -> str | None:
+        return accumulation_or_current(self.accumulation)
 
 
 def ids_of(
-    name: str, indices: Any, segment_ids: Any, plan: SegmentPlan | None, weights: Any = None, divisor: str = "weights"
+    name: str,
+    indices: Any,
+    segment_ids: Any,
+    plan: SegmentPlan | None,
+    weights: Any = None,
+    divisor: str = "weights",
+    accumulation: str | None = None,
 ) -> Ids:
     _check_ids(name, indices, segment_ids, plan)
-    return Ids(indices, segment_ids, plan, weighted_by(name, weights, divisor))
+    return Ids(indices, segment_ids, plan, weighted_by(name, weights, divisor), accumulation)
 
 
 def pool(name: str, combiner: str, data: Any, ids: Ids, num_segments: Any) -> Any:
     if ids.plan is not None:
         _check_size(name, "num_segments", num_segments, ids.plan.num_segments)
-        return _core.segment_with_plan(name, combiner, data, ids.plan, ids.weights)
-    return _core.segment(name, "data", combiner, data, ids.indices, ids.segment_ids, num_segments, ids.weights)
+        return _core.segment_with_plan(name, combiner, data, ids.plan, ids.mode(), ids.weights)
+    return _core.segment(
+        name, "data", combiner, data, ids.indices, ids.segment_ids, num_segments, ids.mode(), ids.weights
+    )
 
 
 def pool_grad(name: str, combiner: str, grad: Any, ids: Ids, num_rows: Any) -> IndexedSlices:
-    order = sum_order.get()
+    mode = ids.mode()
     if ids.plan is not None:
         _check_size(name, "num_rows", num_rows, ids.plan.num_rows)
         num_rows = ids.plan.num_rows
-        values, rows = _core.segment_grad_with_plan(name, combiner, grad, ids.plan, order, ids.weights)
+        values, rows = _core.segment_grad_with_plan(name, combiner, grad, ids.plan, mode, ids.weights)
     elif num_rows is None:
         raise InvalidArgumentError(f"{name}: expected num_rows, the rows of the table, or a plan; got neither")
     else:
         values, rows = _core.segment_grad(
-            name, combiner, grad, ids.indices, ids.segment_ids, num_rows, order, ids.weights
+            name, combiner, grad, ids.indices, ids.segment_ids, num_rows, mode, ids.weights
         )
     return IndexedSlices(values, rows, (operator.index(num_rows), *values.shape[1:]))
 
@@ -79,11 +91,11 @@ def pool_grad_apply_(
     name: str, combiner: str, table: Any, grad: Any, ids: Ids, optimizer: optimizers.Optimizer
 ) -> None:
     update = optimizers.begin(name, optimizer)
-    order = sum_order.get()
+    mode = ids.mode()
     if ids.plan is not None:
-        _core.segment_grad_apply_with_plan(name, combiner, grad, ids.plan, update, table, order, ids.weights)
+        _core.segment_grad_apply_with_plan(name, combiner, grad, ids.plan, update, table, mode, ids.weights)
     else:
-        _core.segment_grad_apply(name, combiner, grad, ids.indices, ids.segment_ids, update, table, order, ids.weights)
+        _core.segment_grad_apply(name, combiner, grad, ids.indices, ids.segment_ids, update, table, mode, ids.weights)
     optimizers.end(optimizer)
 
 

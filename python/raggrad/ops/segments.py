@@ -2,8 +2,8 @@
 
 Sums have the order of SparseSegmentSum, as if the rows had been sorted by segment first, stably: rows of a segment are
 added in the order they have in `data`, the first few from left to right, then in groups of eight. half and bfloat16
-are summed in float32 and rounded once. Results are the same bits on every run and for every number of threads, and
-raggrad.accumulation does not change them.
+are summed in float32 and rounded once. Results are the same bits on every run and for every number of threads. With
+`accumulation="reproducible"`, or in a raggrad.accumulation("reproducible") block, also for every order of the rows.
 
 Rows are read where they lie: only the ids are sorted, which takes 16 bytes for each id, and 8 if they are in order.
 """
@@ -19,6 +19,7 @@ from .. import _arrays, _core
 from .._named import named
 from .._namespaces import Namespace
 from ..errors import InvalidArgumentError
+from ..settings import Accumulation, accumulation_or_current
 from .checks import integers, rows_of, up_to
 
 _MAX_SEGMENTS = 2**31 - 1  # what the kernel counts in
@@ -102,7 +103,8 @@ def _ordered(ids: Any, found: _Range, xp: Namespace) -> tuple[Any, Any]:
     return positions, ids[positions]
 
 
-def _segment(name: str, combiner: str, data: Any, segment_ids: Any, num_segments: Any) -> Any:
+def _segment(name: str, combiner: str, data: Any, segment_ids: Any, num_segments: Any, accumulation: str | None) -> Any:
+    mode = accumulation_or_current(accumulation)
     rows = rows_of(name, "data", data, None if combiner == "sum" else "float32")
     _arrays.check_one_device(name, "data", data, segment_ids=segment_ids)
     with _arrays.of(data) as xp:
@@ -116,7 +118,7 @@ def _segment(name: str, combiner: str, data: Any, segment_ids: Any, num_segments
         count = _segments(name, ids, found, num_segments, xp)
         positions, ascending = _ordered(ids, found, xp)
         operand = _arrays.operand(data, xp)
-        pooled = _core.segment(name, "data", combiner, operand, positions, ascending, count)
+        pooled = _core.segment(name, "data", combiner, operand, positions, ascending, count, mode)
     return pooled if operand is data else _arrays.in_kind_of(pooled, data)
 
 
@@ -133,7 +135,9 @@ def _segment_grad(name: str, combiner: str, grad: Any, segment_ids: Any) -> Any:
 
 
 @named()
-def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+def segment_sum(
+    data: Any, segment_ids: Any, num_segments: Any = None, *, accumulation: Accumulation | None = None
+) -> Any:
     """Row s of the result is the sum of data[i] over all i with segment_ids[i] == s.
 
     As tf.math.unsorted_segment_sum and jax.ops.segment_sum, but an id out of range is an error: it is not dropped.
@@ -143,6 +147,7 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
       segment_ids: [n], integers in [0, num_segments), in any order. int32 and int64 are taken as they are, others
         copied.
       num_segments: rows of the result, below 2^31; the largest segment id + 1 if it is not given.
+      accumulation: "sequential", "fast" or "reproducible"; None: that of raggrad.accumulation.
 
     Returns:
       [num_segments, ...]; zeros for segments that no id names.
@@ -152,7 +157,7 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
     >>> ops.segment_sum(np.float32([[1], [2], [4]]), [1, 0, 1], num_segments=3).tolist()
     [[2.0], [5.0], [0.0]]
     """
-    return _segment("segment_sum", "sum", data, segment_ids, num_segments)
+    return _segment("segment_sum", "sum", data, segment_ids, num_segments, accumulation)
 
 
 @named()
@@ -175,7 +180,9 @@ def segment_sum_grad(grad: Any, segment_ids: Any) -> Any:
 
 
 @named()
-def segment_mean(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+def segment_mean(
+    data: Any, segment_ids: Any, num_segments: Any = None, *, accumulation: Accumulation | None = None
+) -> Any:
     """Row s of the result is the mean of data[i] over all i with segment_ids[i] == s.
 
     Arguments and result are those of segment_sum, without integers.
@@ -185,7 +192,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
     >>> ops.segment_mean(np.float32([[1], [2], [4]]), [1, 0, 1]).tolist()
     [[2.0], [2.5]]
     """
-    return _segment("segment_mean", "mean", data, segment_ids, num_segments)
+    return _segment("segment_mean", "mean", data, segment_ids, num_segments, accumulation)
 
 
 @named()
@@ -203,7 +210,9 @@ def segment_mean_grad(grad: Any, segment_ids: Any) -> Any:
 
 
 @named()
-def segment_sqrtn(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+def segment_sqrtn(
+    data: Any, segment_ids: Any, num_segments: Any = None, *, accumulation: Accumulation | None = None
+) -> Any:
     """Row s of the result is sum(x) / sqrt(n) of the n rows x = data[i] with segment_ids[i] == s.
 
     Arguments and result are those of segment_sum, without integers.
@@ -213,7 +222,7 @@ def segment_sqrtn(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
     >>> ops.segment_sqrtn(np.float32([[1], [2], [4], [1], [8]]), [1, 0, 1, 1, 1]).tolist()
     [[2.0], [7.0]]
     """
-    return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments)
+    return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments, accumulation)
 
 
 @named()

@@ -17,6 +17,7 @@ from .. import optimizers
 from .._core import SegmentPlan
 from .._named import named
 from ..indexed_slices import IndexedSlices
+from ..settings import Accumulation
 from .pooling import ids_of, pool, pool_grad, pool_grad_apply_, weights_grad
 
 Divisor = Literal["weights", "count"]
@@ -32,6 +33,7 @@ def sparse_segment_sum(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Row s of the result is the sum of data[indices[i]] over all i with segment_ids[i] == s.
 
@@ -43,6 +45,7 @@ def sparse_segment_sum(
       plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
       weights: [n], one for each id; not for integers.
       divisor: of the mean and of sqrtn with weights: "weights" or "count". No influence on the sum.
+      accumulation: "sequential", "fast" or "reproducible"; None: that of raggrad.accumulation.
 
     Returns:
       [num_segments, ...]; zeros for segments that no id names.
@@ -54,7 +57,7 @@ def sparse_segment_sum(
     >>> ops.sparse_segment_sum(np.float32([[1], [2], [4]]), [0, 1, 2], [0, 0, 1], weights=[1, 0.5, 3]).tolist()
     [[2.0], [12.0]]
     """
-    ids = ids_of("sparse_segment_sum", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sum", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool("sparse_segment_sum", "sum", data, ids, num_segments)
 
 
@@ -68,6 +71,7 @@ def sparse_segment_sum_grad(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> IndexedSlices:
     """Gradient of sparse_segment_sum with respect to `data`.
 
@@ -78,6 +82,7 @@ def sparse_segment_sum_grad(
       num_rows: rows of the table; at most 2^32.
       plan: a SegmentPlan instead of the ids, or beside them; then it is checked against them.
       weights, divisor: those of the forward.
+      accumulation: "sequential", "fast" or "reproducible"; None: that of raggrad.accumulation.
 
     Returns:
       IndexedSlices of the rows that indices name, ascending.
@@ -88,7 +93,7 @@ def sparse_segment_sum_grad(
     >>> grad.values.tolist()
     [[2.0], [8.0]]
     """
-    ids = ids_of("sparse_segment_sum_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sum_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool_grad("sparse_segment_sum_grad", "sum", grad, ids, num_rows)
 
 
@@ -103,6 +108,7 @@ def sparse_segment_sum_grad_apply_(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> None:
     """Gradient of sparse_segment_sum and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -122,7 +128,7 @@ def sparse_segment_sum_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    ids = ids_of("sparse_segment_sum_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sum_grad_apply_", indices, segment_ids, plan, weights, divisor, accumulation)
     pool_grad_apply_("sparse_segment_sum_grad_apply_", "sum", table, grad, ids, optimizer)
 
 
@@ -168,6 +174,7 @@ def sparse_segment_mean(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Row s of the result is the mean of data[indices[i]] over all i with segment_ids[i] == s.
 
@@ -178,7 +185,7 @@ def sparse_segment_mean(
     >>> ops.sparse_segment_mean(np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 1]).tolist()
     [[1.5], [4.0]]
     """
-    ids = ids_of("sparse_segment_mean", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_mean", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool("sparse_segment_mean", "mean", data, ids, num_segments)
 
 
@@ -192,6 +199,7 @@ def sparse_segment_mean_grad(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> IndexedSlices:
     """Gradient of sparse_segment_mean with respect to `data`.
 
@@ -203,7 +211,7 @@ def sparse_segment_mean_grad(
     >>> grad.values.tolist()
     [[1.0], [7.0]]
     """
-    ids = ids_of("sparse_segment_mean_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_mean_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool_grad("sparse_segment_mean_grad", "mean", grad, ids, num_rows)
 
 
@@ -218,6 +226,7 @@ def sparse_segment_mean_grad_apply_(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> None:
     """Gradient of sparse_segment_mean and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -231,7 +240,7 @@ def sparse_segment_mean_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    ids = ids_of("sparse_segment_mean_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_mean_grad_apply_", indices, segment_ids, plan, weights, divisor, accumulation)
     pool_grad_apply_("sparse_segment_mean_grad_apply_", "mean", table, grad, ids, optimizer)
 
 
@@ -270,6 +279,7 @@ def sparse_segment_sqrtn(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Row s of the result is sum(x) / sqrt(n) of the n rows x = data[indices[i]] with segment_ids[i] == s.
 
@@ -280,7 +290,7 @@ def sparse_segment_sqrtn(
     >>> ops.sparse_segment_sqrtn(np.float32([[1], [2], [4]]), indices=[0, 1, 2, 0], segment_ids=[0, 0, 0, 0]).tolist()
     [[4.0]]
     """
-    ids = ids_of("sparse_segment_sqrtn", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sqrtn", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool("sparse_segment_sqrtn", "sqrtn", data, ids, num_segments)
 
 
@@ -294,6 +304,7 @@ def sparse_segment_sqrtn_grad(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> IndexedSlices:
     """Gradient of sparse_segment_sqrtn with respect to `data`.
 
@@ -305,7 +316,7 @@ def sparse_segment_sqrtn_grad(
     >>> grad.values.tolist()
     [[8.0], [4.0], [4.0]]
     """
-    ids = ids_of("sparse_segment_sqrtn_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sqrtn_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return pool_grad("sparse_segment_sqrtn_grad", "sqrtn", grad, ids, num_rows)
 
 
@@ -320,6 +331,7 @@ def sparse_segment_sqrtn_grad_apply_(
     plan: SegmentPlan | None = None,
     weights: Any = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> None:
     """Gradient of sparse_segment_sqrtn and an optimizer step on the table, in one pass over the sorted ids.
 
@@ -333,7 +345,7 @@ def sparse_segment_sqrtn_grad_apply_(
     >>> table.tolist()
     [[1.0], [0.0]]
     """
-    ids = ids_of("sparse_segment_sqrtn_grad_apply_", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sqrtn_grad_apply_", indices, segment_ids, plan, weights, divisor, accumulation)
     pool_grad_apply_("sparse_segment_sqrtn_grad_apply_", "sqrtn", table, grad, ids, optimizer)
 
 

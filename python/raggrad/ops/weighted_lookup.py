@@ -15,7 +15,8 @@ import numpy as np
 from .. import _arrays, _core, raw_ops
 from .._namespaces import Namespace
 from ..errors import InvalidArgumentError
-from ..indexed_slices import IndexedSlices, order_of_sums
+from ..indexed_slices import IndexedSlices
+from ..settings import current_accumulation
 from . import pooling
 from .lookup_inputs import Given, Ids, check
 
@@ -32,7 +33,17 @@ def look_up(op: str, params: Given, table: Any, ids: Ids, combiner: str) -> Any:
         return ids.xp.astype(_look_up_in_steps(op, table, ids, combiner).pooled, ids.xp.dtype(table))
     try:
         weights = _weights_for(table, ids)
-        return _core.segment(op, params.name, combiner, table, ids.ids, ids.examples, ids.num_examples, weights)
+        return _core.segment(
+            op,
+            params.name,
+            combiner,
+            table,
+            ids.ids,
+            ids.examples,
+            ids.num_examples,
+            current_accumulation.get(),
+            weights,
+        )
     except InvalidArgumentError:
         check(op, ids, len(table))
         raise
@@ -128,7 +139,7 @@ def _grad_in_steps(op: str, upstream: Any, table: Any, like: Any, ids: Ids, comb
     d_weights = _over_columns(row_grad * of.rows)
     if of.divisor is not None:
         d_weights = d_weights + _divisor_grad(upstream, of, ids, combiner)
-    values, rows = _core.coalesce(d_rows, ids.ids, len(table), order_of_sums(d_rows))
+    values, rows = _core.coalesce(d_rows, ids.ids, len(table), current_accumulation.get())
     return (
         IndexedSlices(_arrays.in_kind_of(values, like), _arrays.in_kind_of(rows, like), tuple(table.shape)),
         _arrays.in_kind_of(xp.astype(d_weights, xp.dtype(ids.weights)), like),

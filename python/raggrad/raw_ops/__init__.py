@@ -7,6 +7,7 @@ lists take the dtype that the argument asks for. torch tensors that require grad
 
 Outputs have the kind of the first value input: NumPy in, NumPy out; torch in, torch out. Quantized types come back as
 raggrad.Tensor. Attributes that the inputs imply (T, Tidx, ...) may be given and must then agree. `name` is ignored.
+TensorFlow has no argument for the order of sums: raggrad.accumulation(...) around the call sets it.
 """
 
 from .batching import Batch, BatchOutput, Unbatch, UnbatchGrad

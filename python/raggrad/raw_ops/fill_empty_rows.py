@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _core
-from ..settings import sum_order
+from ..settings import current_accumulation
 from ..typing import ArrayLike, DTypeLike
 
-_order = sum_order.get
+_accumulation = current_accumulation.get
 _tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
@@ -114,7 +114,9 @@ def SparseFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [1. 3.] 60.0
     """
-    return _tuple(FillEmptyRowsGradOutput, _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _order()))
+    return _tuple(
+        FillEmptyRowsGradOutput, _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())
+    )
 
 
 def RaggedFillEmptyRowsGrad(
@@ -127,4 +129,6 @@ def RaggedFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [7] 10
     """
-    return _tuple(FillEmptyRowsGradOutput, _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _order()))
+    return _tuple(
+        FillEmptyRowsGradOutput, _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())
+    )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _core
+from ..settings import current_accumulation
 from ..typing import ArrayLike, DTypeLike
+
+_accumulation = current_accumulation.get
 
 
 def SparseSegmentSum(
@@ -36,7 +39,7 @@ def SparseSegmentSum(
     ...     data=np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 2]).tolist()
     [[3.0], [0.0], [4.0]]
     """
-    return _core.SparseSegmentSum(data, indices, segment_ids, T, Tidx, Tsegmentids)
+    return _core.SparseSegmentSum(data, indices, segment_ids, T, Tidx, Tsegmentids, _accumulation())
 
 
 def SparseSegmentSumWithNumSegments(
@@ -63,7 +66,7 @@ def SparseSegmentSumWithNumSegments(
     [[3.0], [0.0], [4.0], [0.0]]
     """
     return _core.SparseSegmentSumWithNumSegments(
-        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments
+        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments, _accumulation()
     )
 
 
@@ -88,7 +91,7 @@ def SparseSegmentMean(
     ...     data=np.float32([[1], [2], [4]]), indices=[0, 1, 2], segment_ids=[0, 0, 2]).tolist()
     [[1.5], [0.0], [4.0]]
     """
-    return _core.SparseSegmentMean(data, indices, segment_ids, T, Tidx, Tsegmentids)
+    return _core.SparseSegmentMean(data, indices, segment_ids, T, Tidx, Tsegmentids, _accumulation())
 
 
 def SparseSegmentMeanWithNumSegments(
@@ -115,7 +118,7 @@ def SparseSegmentMeanWithNumSegments(
     [[1.5], [0.0], [4.0], [0.0]]
     """
     return _core.SparseSegmentMeanWithNumSegments(
-        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments
+        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments, _accumulation()
     )
 
 
@@ -140,7 +143,7 @@ def SparseSegmentSqrtN(
     ...     data=np.float32([[1], [2], [4], [1]]), indices=[0, 1, 2, 3], segment_ids=[0, 0, 0, 0]).tolist()
     [[4.0]]
     """
-    return _core.SparseSegmentSqrtN(data, indices, segment_ids, T, Tidx, Tsegmentids)
+    return _core.SparseSegmentSqrtN(data, indices, segment_ids, T, Tidx, Tsegmentids, _accumulation())
 
 
 def SparseSegmentSqrtNWithNumSegments(
@@ -168,5 +171,5 @@ def SparseSegmentSqrtNWithNumSegments(
     [[4.0], [0.0]]
     """
     return _core.SparseSegmentSqrtNWithNumSegments(
-        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments
+        data, indices, segment_ids, num_segments, T, Tidx, Tsegmentids, Tnumsegments, _accumulation()
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _core
-from ..settings import sum_order
+from ..settings import current_accumulation
 from ..typing import ArrayLike, DTypeLike
 
-_order = sum_order.get
+_accumulation = current_accumulation.get
 _tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
@@ -51,7 +51,9 @@ def SparseSegmentSumGradV2(
     """
     return _tuple(
         SparseSegmentGradV2Output,
-        _core.SparseSegmentSumGradV2(grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _order()),
+        _core.SparseSegmentSumGradV2(
+            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
+        ),
     )
 
 
@@ -80,7 +82,9 @@ def SparseSegmentMeanGradV2(
     """
     return _tuple(
         SparseSegmentGradV2Output,
-        _core.SparseSegmentMeanGradV2(grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _order()),
+        _core.SparseSegmentMeanGradV2(
+            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
+        ),
     )
 
 
@@ -109,7 +113,9 @@ def SparseSegmentSqrtNGradV2(
     """
     return _tuple(
         SparseSegmentGradV2Output,
-        _core.SparseSegmentSqrtNGradV2(grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _order()),
+        _core.SparseSegmentSqrtNGradV2(
+            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
+        ),
     )
 
 
@@ -138,7 +144,7 @@ def SparseSegmentSumGrad(
     ...     grad=np.float32([[1], [10]]), indices=[2, 0, 2], segment_ids=[0, 0, 1], output_dim0=3).tolist()
     [[1.0], [0.0], [11.0]]
     """
-    return _core.SparseSegmentSumGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _order())
+    return _core.SparseSegmentSumGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _accumulation())
 
 
 def SparseSegmentMeanGrad(
@@ -166,7 +172,7 @@ def SparseSegmentMeanGrad(
     ...     grad=np.float32([[1], [10]]), indices=[2, 0, 2], segment_ids=[0, 0, 1], output_dim0=3).tolist()
     [[0.5], [0.0], [10.5]]
     """
-    return _core.SparseSegmentMeanGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _order())
+    return _core.SparseSegmentMeanGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _accumulation())
 
 
 def SparseSegmentSqrtNGrad(
@@ -194,4 +200,4 @@ def SparseSegmentSqrtNGrad(
     ...     grad=np.float32([[8]]), indices=[1, 1, 2, 3], segment_ids=[0, 0, 0, 0], output_dim0=4).tolist()
     [[0.0], [8.0], [4.0], [4.0]]
     """
-    return _core.SparseSegmentSqrtNGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _order())
+    return _core.SparseSegmentSqrtNGrad(grad, indices, segment_ids, output_dim0, T, Tidx, Tsegmentids, _accumulation())
