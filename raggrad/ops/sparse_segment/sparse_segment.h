@@ -21,6 +21,11 @@
 // right. Then it adds its first group, part 0, part 1, ..., part 15, where part k is the sum of its later groups k,
 // k + 16, k + 32, ...
 //
+// With Accumulation::kReproducible the sum of a row has the same bits for every order of the ids (core/sum_grid.h):
+// each product is rounded to a grid that depends on the row's largest product and on their number, these are added
+// exactly, and the sum is rounded once. A zero sum is +0. The error is about half a unit in the last place unless
+// columns of a row differ by many powers of two (README.md has the bound). Operands on a GPU are UNIMPLEMENTED.
+//
 // Shapes and types:
 //   grad         [num_segments, inner...]  half, bfloat16, float32, float64; at least rank 1
 //   indices      [n]                       int32 or int64, in [0, table_rows), any order, repeats allowed
@@ -30,8 +35,9 @@
 // n == 0 gives no rows (V2) or zeros (V1). dim0 == 0 gives no rows, and the ids are not read.
 //
 // Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique row, 12 per segment (16 for
-// float64; Mean and SqrtN only), and a few KiB per worker. With weights: 20 bytes per id (float64: 32). Nothing has the
-// size of the table. On a GPU: README.md beside this file.
+// float64; Mean and SqrtN only), and a few KiB per worker. With weights: 20 bytes per id (float64: 32). With
+// kReproducible: 8 more per segment (16 for float64), and 8 (16) per column for each part of a row that several workers
+// share. Nothing has the size of the table. On a GPU: README.md beside this file.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -86,7 +92,9 @@ Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView
 // each following group of eight, added left to right by itself, is added to the total. Below n = 10 the sum is
 // multiplied by 1/n or 1/sqrt(n), from there on divided by n or sqrt(n). half and bfloat16 are summed in float32 and
 // rounded once; float32 and float64 subnormals are flushed to zero in sums; a sum of only -0 is -0; integers wrap.
-// The bits depend neither on threads and instruction set nor on Context::accumulation.
+// The bits depend neither on threads and instruction set nor on whether Context::accumulation is kSequential or kFast.
+// With kReproducible they do not depend on the order of a segment's ids either: the sum is made as in the gradients, of
+// rows of the table, also of a single row, and divided in double before it is rounded.
 //
 // Shapes and types:
 //   data          [table_rows, inner...]  half, bfloat16, float32, float64; Sum also [u]int8 to [u]int64; rank >= 1
@@ -94,7 +102,8 @@ Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView
 //   segment_ids   [n]                     int32 or int64, not negative, ascending; may skip
 //   num_segments  []                      int32, int64; above the last segment id, below 2^31. Always in host memory.
 //
-// No memory beyond the output, which has a row for every segment up to the last id, named or not.
+// No memory beyond the output, which has a row for every segment up to the last id, named or not; with kReproducible
+// that of rows which several workers share.
 
 // out: [last segment id + 1, inner...]; [0, inner...] if n == 0
 Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
