@@ -7,9 +7,10 @@
 namespace raggrad::sparse_segment {
 namespace {
 
-constexpr int64_t kBlock = 128;  // columns of half and bfloat16 whose sums wait for their rounding
-constexpr int64_t kAhead = 12;   // ids between a prefetch and its use: some 100 ns of work on short rows
-constexpr int kSums = 4;         // partial sums of a segment of kSplit ids and more
+constexpr int64_t kBlock = 128;       // columns of half and bfloat16 whose sums wait for their rounding
+constexpr int64_t kAhead = 12;        // ids between a prefetch and its use: some 100 ns of work on short rows
+constexpr int64_t kMostAhead = 512;  // bytes that are prefetched of a row while its first columns are pooled
+constexpr int kSums = 4;              // partial sums of a segment of kSplit ids and more
 constexpr int64_t kSplit = 16;
 
 // Calls add(sum, id) for the ids of a segment, and combine() once the partial sums are complete. Ids behind the last
@@ -42,6 +43,9 @@ template <Isa I, int kVectors, class T, class Idx>
   using V = typename Vector<I, A>::Type;
   constexpr int64_t kLanes = Vector<I, A>::kLanes;
   constexpr int64_t kColumns = kVectors * kLanes;
+  // The first columns of a row fetch the others as well: they come too soon after them for prefetches of their own.
+  constexpr int64_t kMost = kMostAhead / static_cast<int64_t>(sizeof(T));
+  const int64_t ahead = column > 0 ? kColumns : job.width < kMost ? job.width : kMost;
   V sums[kSums][kVectors];
 #pragma GCC unroll 4
   for (int s = 0; s < kSums; ++s) {
@@ -49,7 +53,7 @@ template <Isa I, int kVectors, class T, class Idx>
     for (int v = 0; v < kVectors; ++v) sums[s][v] = StartOf<A>(begin, end) - V{};
   }
   const auto add = [&](int sum, int64_t id) __attribute__((always_inline)) {
-    if (id + kAhead < job.num_ids) PrefetchRow<I>(job.row(id + kAhead) + column, kColumns);
+    if (id + kAhead < job.num_ids) PrefetchRow<I>(job.row(id + kAhead) + column, ahead);
     const T* const row = job.row(id) + column;
     const A weight = job.weights[id];
     const auto add_columns = [&](const auto* values) __attribute__((always_inline)) {

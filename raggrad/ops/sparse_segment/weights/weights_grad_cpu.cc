@@ -1,4 +1,6 @@
 // CPU backend of the weights' gradient: a pass over the rows for the dot products, then a pass over the weights.
+#include <algorithm>
+
 #include "raggrad/cpu/isa_choice.h"
 #include "raggrad/cpu/row_split.h"
 #include "raggrad/ops/sparse_segment/forward/check_ids.h"
@@ -41,14 +43,18 @@ void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t en
     for (int64_t i = begin; i < end; ++i) dots[i] /= divisor;
     return;
   }
+  if (divisor == A{0}) {
+    std::fill(dots + begin, dots + end, A{0});
+    return;
+  }
   A total = 0;  // the dot product of grad and the weighted sum of rows
   for (int64_t i = begin; i < end; ++i) total += weights[i] * dots[i];
+  const A mean = total / divisor;
   if (p.combiner == SegmentCombiner::kMean) {
-    const A mean = Divide(total, divisor);
-    for (int64_t i = begin; i < end; ++i) dots[i] = Divide(dots[i] - mean, divisor);
+    for (int64_t i = begin; i < end; ++i) dots[i] = (dots[i] - mean) / divisor;
   } else {
-    const A share = Divide(Divide(total, divisor), divisor);
-    for (int64_t i = begin; i < end; ++i) dots[i] = Divide(dots[i] - weights[i] * share, divisor);
+    const A share = mean / divisor;
+    for (int64_t i = begin; i < end; ++i) dots[i] = (dots[i] - weights[i] * share) / divisor;
   }
 }
 
