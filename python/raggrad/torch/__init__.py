@@ -18,6 +18,7 @@ from . import _on_cuda as _on_cuda
 from . import optim
 from .bags import embedding, embedding_bag
 from .collection import EmbeddingBagCollection
+from .installation import install, status, uninstall
 from .modules import Embedding, EmbeddingBag
 from .segments import (
     segment_mean,
@@ -38,6 +39,7 @@ __all__ = [
     "embedding_bag",
     "fill_empty_rows",
     "index_add",
+    "install",
     "optim",
     "segment_mean",
     "segment_sqrtn",
@@ -46,4 +48,6 @@ __all__ = [
     "sparse_segment_sqrtn",
     "sparse_segment_sum",
     "sparse_slice",
+    "status",
+    "uninstall",
 ]
