@@ -1,4 +1,4 @@
-"""The command `doctor`: version, instruction set, threads, the frameworks it found and their GPUs."""
+"""The command `doctor`: version, instruction set, threads, the frameworks it found, their doors and their GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import platform
 from importlib import metadata
 
-from . import __version__, _core, doctor_gpu
+from . import __version__, _core, doctor_doors, doctor_gpu
 from .errors import InvalidArgumentError
 
 _FRAMEWORKS = ("torch", "jax", "tensorflow", "cupy")
@@ -31,6 +31,7 @@ def report() -> tuple[list[str], bool]:
         ("numpy", metadata.version("numpy")),
         ("ml_dtypes", metadata.version("ml_dtypes")),
         *((name, _version(name)) for name in _FRAMEWORKS),
+        *doctor_doors.rows(),
         *doctor_gpu.rows(),
     ]
     return [f"{name + ':':17}{value}" for name, value in rows], healthy

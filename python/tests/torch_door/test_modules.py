@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raggrad import doctor_doors
 
 from .door import random_bags, random_table, rt, torch
 
@@ -107,3 +108,7 @@ def test_a_child_of_fork_uses_its_own_thread(threads: None) -> None:
         same = np.array_equal(rt.embedding_bag(ids, weight, offsets).numpy(), wanted)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_doctor_calls_an_operator() -> None:
+    assert ("raggrad.torch", "works") in doctor_doors.rows()

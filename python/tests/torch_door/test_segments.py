@@ -99,3 +99,28 @@ def test_the_order_of_sums_can_be_chosen(order: str) -> None:
     other = "fast" if order == "sequential" else "sequential"
     assert not torch.equal(gradient(accumulation=other), wanted)
     torch.testing.assert_close(gradient(accumulation=other), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_reproducible_sums_do_not_depend_on_the_order_of_ids() -> None:
+    weight = torch.zeros(2, 3, requires_grad=True)
+    grad = torch.randn(4096, 3, generator=torch.Generator().manual_seed(2)) * 1e3
+
+    def gradient(order: Any) -> Any:
+        out = rt.embedding(torch.zeros(4096, dtype=torch.int64), weight, accumulation="reproducible")
+        return torch.autograd.grad(out, weight, grad[order])[0]
+
+    assert torch.equal(gradient(torch.arange(4096)), gradient(torch.arange(4095, -1, -1)))
+
+
+def test_deterministic_algorithms_accept_everything() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        weight = random_table().requires_grad_()
+        bags = random_bags()
+        for sparse in (False, True):
+            rt.embedding_bag(bags.ids, weight, bags.offsets, sparse=sparse).sum().backward()
+            weight.grad = None
+        rt.index_add(weight, 0, bags.ids, weight[bags.ids]).sum().backward()
+        rt.segment_mean(weight, torch.arange(len(weight)) % 3).sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
