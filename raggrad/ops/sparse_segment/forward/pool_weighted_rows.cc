@@ -7,10 +7,10 @@
 namespace raggrad::sparse_segment {
 namespace {
 
-constexpr int64_t kBlock = 128;       // columns of half and bfloat16 whose sums wait for their rounding
-constexpr int64_t kAhead = 12;        // ids between a prefetch and its use: some 100 ns of work on short rows
+constexpr int64_t kBlock = 128;      // columns of half and bfloat16 whose sums wait for their rounding
+constexpr int64_t kAhead = 12;       // ids between a prefetch and its use: some 100 ns of work on short rows
 constexpr int64_t kMostAhead = 512;  // bytes that are prefetched of a row while its first columns are pooled
-constexpr int kSums = 4;              // partial sums of a segment of kSplit ids and more
+constexpr int kSums = 4;             // partial sums of a segment of kSplit ids and more
 constexpr int64_t kSplit = 16;
 
 // Calls add(sum, id) for the ids of a segment, and combine() once the partial sums are complete. Ids behind the last
