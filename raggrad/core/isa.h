@@ -22,8 +22,12 @@ struct IsaList {};
 
 // The levels that this build has. Every machine it runs on has the first.
 #if defined(__x86_64__)
-using IsaLevels = IsaList<Isa::kX86V1, Isa::kX86V3, Isa::kX86V4>;
 inline constexpr Isa kBaselineIsa = Isa::kX86V1;
+#if defined(RAGGRAD_BASELINE_ONLY)
+using IsaLevels = IsaList<kBaselineIsa>;
+#else
+using IsaLevels = IsaList<Isa::kX86V1, Isa::kX86V3, Isa::kX86V4>;
+#endif
 #else
 using IsaLevels = IsaList<Isa::kArmV8>;
 inline constexpr Isa kBaselineIsa = Isa::kArmV8;
