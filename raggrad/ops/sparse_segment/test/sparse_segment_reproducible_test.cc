@@ -291,7 +291,8 @@ TEST(SparseSegmentReproducible, RefusesDeviceMemoryWithOneError) {
     EXPECT_THAT(std::string(message), ::testing::HasSubstr("reproducible sums are not there for this device yet"));
   };
   const auto check = [&](const auto& result) { refused(result.status().code(), result.status().message()); };
-  const TensorView rows = TensorView::Scalar<int32_t>(1);
+  const int32_t one = 1;
+  const TensorView rows = TensorView::Scalar(one);
   check(SparseSegmentGradV2(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, Reproducible()));
   check(SparseSegmentGrad(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, Reproducible()));
   check(SparseSegmentGradV2Padded(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, 1,

@@ -279,7 +279,8 @@ TEST(SparseSegmentWeights, GpusAreUnimplemented) {
     return view;
   };
   const SegmentPooling pooling{SegmentCombiner::kMean, {on_gpu(weights)}};
-  const TensorView rows = on_gpu(values), gpu_ids = on_gpu(ids), dim0 = TensorView::Scalar(2);
+  const int32_t two = 2;
+  const TensorView rows = on_gpu(values), gpu_ids = on_gpu(ids), dim0 = TensorView::Scalar(two);
   const auto unimplemented =
       StatusIs(Code::kUnimplemented, HasSubstr("weights on a GPU [weights: expected host memory"));
   EXPECT_THAT(SparseSegment(pooling, rows, gpu_ids, gpu_ids), unimplemented);
