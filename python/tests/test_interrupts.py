@@ -15,6 +15,7 @@ import numpy as np
 import raggrad
 from raggrad import IndexedSlices, SegmentPlan, optimizers, raw_ops
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let background jobs ignore it
 raggrad.set_num_threads({threads})
 n = 20_000_000
 table = np.zeros((1000, 64), np.float32)
