@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,11 @@ class Stopwatch {
     FillPool();
   }
   const Context& ctx() const { return ctx_; }
+  Context With(std::optional<Accumulation> accumulation) const {
+    Context ctx = ctx_;
+    ctx.accumulation = accumulation;
+    return ctx;
+  }
 
   // Reserves memory, so that no call has to ask the driver for it: a program that has run for a while does not either.
   void FillPool() const {
@@ -104,19 +110,45 @@ struct Sizes {
   int64_t segments, ids_per_segment, width, table_rows;
   Law law;
   bool with_plan = false;
+  bool weighted = false;
+  std::optional<Accumulation> accumulation = {};
+};
+
+// Ids, and a weight for each, in device memory.
+template <class I>
+struct SegmentIds {
+  int64_t n;
+  std::vector<I> ids;
+  OnDevice indices, segment_ids, weights;
+
+  SegmentIds(const Stopwatch& watch, const Sizes& sizes, Generator& random)
+      : n(sizes.segments * sizes.ids_per_segment),
+        ids(sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.table_rows)
+                                    : random.UniformIds<I>(n, sizes.table_rows)),
+        indices(VectorView(ids), watch.ctx()),
+        segment_ids(VectorView(Segments(sizes)), watch.ctx()),
+        weights(VectorView(random.Values<float>(n)), watch.ctx()) {}
+
+  SegmentPooling Pooling(const Sizes& sizes) const {
+    if (!sizes.weighted) return SegmentCombiner::kMean;
+    return {SegmentCombiner::kMean, {static_cast<const TensorView&>(weights)}};
+  }
+
+ private:
+  static std::vector<I> Segments(const Sizes& sizes) {
+    std::vector<I> segments(static_cast<size_t>(sizes.segments * sizes.ids_per_segment));
+    for (size_t i = 0; i < segments.size(); ++i) {
+      segments[i] = static_cast<I>(static_cast<int64_t>(i) / sizes.ids_per_segment);
+    }
+    return segments;
+  }
 };
 
 template <class T, class I>
 Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   Generator random(1);
-  const int64_t n = sizes.segments * sizes.ids_per_segment;
-  const std::vector<I> ids =
-      sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.table_rows) : random.UniformIds<I>(n, sizes.table_rows);
-  std::vector<I> segments(ids.size());
-  for (size_t i = 0; i < segments.size(); ++i) {
-    segments[i] = static_cast<I>(static_cast<int64_t>(i) / sizes.ids_per_segment);
-  }
-  const OnDevice indices(VectorView(ids), watch.ctx()), segment_ids(VectorView(segments), watch.ctx());
+  const SegmentIds<I> batch(watch, sizes, random);
+  const auto& [n, ids, indices, segment_ids, weights] = batch;
   const std::vector<T> values = random.Values<T>(sizes.segments * sizes.width);
   const OnDevice grad(TensorView::Of(values.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
   const auto table_rows = static_cast<int32_t>(sizes.table_rows);
@@ -125,22 +157,42 @@ Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   for (const I id : ids) used[static_cast<size_t>(id)] = true;
   const int64_t num_unique = std::ranges::count(used, true);
   constexpr auto kValue = static_cast<int64_t>(sizeof(T)), kId = static_cast<int64_t>(sizeof(I));
-  const int64_t bytes = (sizes.segments + num_unique) * sizes.width * kValue + (2 * n + num_unique) * kId;
+  const int64_t bytes = (sizes.segments + num_unique) * sizes.width * kValue + (2 * n + num_unique) * kId +
+                        (sizes.weighted ? n * static_cast<int64_t>(sizeof(float)) : 0);
+  const SegmentPooling pooling = batch.Pooling(sizes);
+  const Context ctx = watch.With(sizes.accumulation);
   if (sizes.with_plan) {
     const SegmentPlan plan = Get(SegmentPlan::Make(
         indices, segment_ids, {.table_rows = sizes.table_rows, .num_segments = sizes.segments}, watch.ctx()));
-    return {
-        watch.Time([&](const Context& ctx) { return SparseSegmentGradV2(SegmentCombiner::kMean, grad, plan, ctx); }),
-        bytes};
+    return {watch.Time([&](const Context&) { return SparseSegmentGradV2(pooling, grad, plan, ctx); }), bytes};
   }
-  return {watch.Time([&](const Context& ctx) {
-            return SparseSegmentMeanGradV2(grad, indices, segment_ids, TensorView::Scalar(table_rows), ctx);
+  return {watch.Time([&](const Context&) {
+            return SparseSegmentGradV2(pooling, grad, indices, segment_ids, TensorView::Scalar(table_rows), ctx);
+          }),
+          bytes};
+}
+
+// The forward, or the gradient of its weights.
+template <class T, class I>
+Measured Pool(const Stopwatch& watch, const Sizes& sizes, bool weights_grad) {
+  Generator random(1);
+  const SegmentIds<I> batch(watch, sizes, random);
+  const std::vector<T> rows = random.Values<T>(sizes.table_rows * sizes.width);
+  const OnDevice data(TensorView::Of(rows.data(), Shape{sizes.table_rows, sizes.width}), watch.ctx());
+  const OnDevice grad(TensorView::Of(rows.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
+  const SegmentPooling pooling = batch.Pooling(sizes);
+  const Context ctx = watch.With(sizes.accumulation);
+  const int64_t bytes = (batch.n + sizes.segments) * sizes.width * static_cast<int64_t>(sizeof(T)) +
+                        batch.n * static_cast<int64_t>(2 * sizeof(I) + (sizes.weighted ? sizeof(float) : 0));
+  return {watch.Time([&](const Context&) {
+            return weights_grad ? SparseSegmentWeightsGrad(pooling, grad, data, batch.indices, batch.segment_ids, ctx)
+                                : SparseSegment(pooling, data, batch.indices, batch.segment_ids, ctx);
           }),
           bytes};
 }
 
 // The map names four of every five places; the fifth is chosen at random.
-Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled) {
+Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled, std::optional<Accumulation> accumulation = {}) {
   Generator random(1);
   const int64_t n = n_full / 5 * 4;
   const auto place_of = [](uint64_t entry) {
@@ -156,7 +208,8 @@ Measured Fill(const Stopwatch& watch, int64_t n_full, bool shuffled) {
   }
   const OnDevice reverse_index_map(VectorView(map), watch.ctx());
   const OnDevice grad_values(VectorView(random.Values<float>(n_full)), watch.ctx());
-  return {watch.Time([&](const Context& ctx) { return SparseFillEmptyRowsGrad(reverse_index_map, grad_values, ctx); }),
+  const Context ctx = watch.With(accumulation);
+  return {watch.Time([&](const Context&) { return SparseFillEmptyRowsGrad(reverse_index_map, grad_values, ctx); }),
           n_full * 4 + n * (8 + 4)};
 }
 
@@ -233,6 +286,56 @@ auto SegmentOf(const Sizes& sizes) {
   return [sizes](const Stopwatch& watch) { return Segment<T, I>(watch, sizes); };
 }
 
+template <class T, class I>
+auto PoolOf(const Sizes& sizes, bool weights_grad = false) {
+  return [sizes, weights_grad](const Stopwatch& watch) { return Pool<T, I>(watch, sizes, weights_grad); };
+}
+
+// The workload, the same with weights, and the same with reproducible sums. Targets are 1.15 and 1.25 times the time
+// that the first has in the same run, so they are not known beforehand.
+template <class T, class I>
+void AddVariants(const std::string& name, Sizes sizes, std::vector<Workload>& all) {
+  all.push_back({name + "-fast", 0, 0, "", SegmentOf<T, I>(sizes)});
+  sizes.accumulation = Accumulation::kReproducible;
+  all.push_back({name + "-reproducible", 0, 0, "", SegmentOf<T, I>(sizes)});
+  sizes.accumulation = {};
+  sizes.weighted = true;
+  all.push_back({name + "-weighted", 0, 0, "", SegmentOf<T, I>(sizes)});
+}
+
+std::vector<Workload> Variants() {
+  const Sizes uniform{65'536, 20, 64, 1'000'000, Law::kUniform}, zipf{65'536, 20, 64, 1'000'000, Law::kZipf};
+  const Sizes c{8'192, 50, 256, 100'000, Law::kZipf};
+  std::vector<Workload> all;
+  AddVariants<float, int32_t>("sums-A-uniform-f32-int32", uniform, all);
+  AddVariants<BFloat16, int64_t>("sums-A-uniform-bf16-int64", uniform, all);
+  AddVariants<float, int32_t>("sums-A-zipf-f32-int32", zipf, all);
+  AddVariants<BFloat16, int64_t>("sums-A-zipf-bf16-int64", zipf, all);
+  AddVariants<double, int32_t>("sums-A-zipf-f64-int32", zipf, all);
+  AddVariants<float, int32_t>("sums-B-f32-int32", {65'536, 20, 128, 10'000'000, Law::kUniform}, all);
+  AddVariants<float, int32_t>("sums-C-f32-int32", c, all);
+  AddVariants<float, int32_t>("sums-D-f32-int32", {1'024, 8, 32, 10'000, Law::kZipf}, all);
+  Sizes planned = uniform;
+  planned.with_plan = true;
+  AddVariants<float, int32_t>("sums-A-uniform-f32-int32-plan", planned, all);
+  for (const auto& [name, sizes] : {std::pair{"pool-A-uniform-f32-int32", uniform}, {"pool-C-f32-int32", c}}) {
+    Sizes variant = sizes;
+    all.push_back({name, 0, 0, "", PoolOf<float, int32_t>(variant)});
+    variant.accumulation = Accumulation::kReproducible;
+    all.push_back({std::string(name) + "-reproducible", 0, 0, "", PoolOf<float, int32_t>(variant)});
+    variant.accumulation = {};
+    variant.weighted = true;
+    all.push_back({std::string(name) + "-weighted", 0, 0, "", PoolOf<float, int32_t>(variant)});
+    all.push_back({std::string(name) + "-weights-grad", 0, 0, "", PoolOf<float, int32_t>(variant, true)});
+  }
+  for (const auto& [name, accumulation] : {std::pair{"sums-fill-A-fast", Accumulation::kFast},
+                                           {"sums-fill-A-reproducible", Accumulation::kReproducible}}) {
+    all.push_back({name, 0, 0, "",
+                   [mode = accumulation](const Stopwatch& watch) { return Fill(watch, 50'000'000, false, mode); }});
+  }
+  return all;
+}
+
 std::vector<Workload> AllWorkloads() {
   const Sizes uniform{65'536, 20, 64, 1'000'000, Law::kUniform}, zipf{65'536, 20, 64, 1'000'000, Law::kZipf};
   const auto with_plan = [](Sizes sizes) {
@@ -280,7 +383,9 @@ void RunAll(std::string_view filter) {
   };
   std::printf("%s, copy %.0f GB/s; median of %d\n", device.name, bandwidth(copy), kRuns);
   std::printf("%-34s %8s %8s %8s %-8s %8s %8s\n", "workload", "ms", "target", "peer", "", "GB/s", "of copy");
-  for (const Workload& workload : AllWorkloads()) {
+  std::vector<Workload> workloads = AllWorkloads();
+  std::ranges::move(Variants(), std::back_inserter(workloads));
+  for (const Workload& workload : workloads) {
     if (workload.name.find(filter) == std::string::npos) continue;
     const Measured measured = workload.measure(watch);
     std::printf("%-34s", workload.name.c_str());

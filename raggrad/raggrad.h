@@ -24,5 +24,6 @@
 #include "raggrad/ops/sparse_segment/row_update.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
+#include "raggrad/ops/sparse_segment/split_sums.h"
 #include "raggrad/ops/sparse_slice/sparse_slice.h"
 #include "raggrad/tensorflow_names.h"

@@ -144,7 +144,7 @@ enum {
   RG_ACCUMULATION_DEFAULT = 0,
   RG_ACCUMULATION_SEQUENTIAL = 1,
   RG_ACCUMULATION_FAST = 2,
-  RG_ACCUMULATION_REPRODUCIBLE = 3  // the same bits for every order of the ids; host memory only
+  RG_ACCUMULATION_REPRODUCIBLE = 3  // the same bits for every order of the ids, on CPU and GPU
 };
 
 // Everything a call takes from its surroundings. RG_INIT gives the defaults.

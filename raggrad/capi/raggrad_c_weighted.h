@@ -6,8 +6,6 @@
 //   ids.segment_ids = &segment_ids;
 //   ids.weights = &weights;
 //   rg_weighted_segment(&context, RG_MEAN, &table, &ids, num_segments, &pooled, &error);
-//
-// In host memory. Operands on a GPU are RG_UNIMPLEMENTED.
 #pragma once
 
 #include "raggrad/capi/raggrad_c_segment.h"
@@ -16,7 +14,7 @@
 extern "C" {
 #endif
 
-// What RG_MEAN and RG_SQRTN divide by: the sum of the weights, or the root of the sum of their squares; or the number
+// The divisor of RG_MEAN and RG_SQRTN: the sum of the weights, or the root of the sum of their squares; or the number
 // of ids, or its root.
 enum { RG_BY_WEIGHTS = 0, RG_BY_COUNT = 1 };
 

@@ -4,6 +4,15 @@
 
 namespace raggrad {
 
+Result<Accumulation> AccumulationByName(std::string_view name) noexcept {
+  if (name == "sequential") return Accumulation::kSequential;
+  if (name == "fast") return Accumulation::kFast;
+  if (name == "reproducible") return Accumulation::kReproducible;
+  return MakeError(Code::kInvalidArgument,
+                   "no such accumulation [accumulation: expected 'sequential', 'fast' or 'reproducible', got '", name,
+                   "']");
+}
+
 Result<Tensor> AllocateOutput(const Context& ctx, int index, DType dtype, Shape shape, size_t extra_bytes) noexcept {
   return AllocateOutput(*ctx.allocator, Device::Cpu(), index, dtype, std::move(shape), extra_bytes);
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include "raggrad/core/allocator.h"
 #include "raggrad/core/executor.h"
@@ -21,8 +22,11 @@ namespace raggrad {
 enum class Accumulation {
   kSequential,    // in the order of the input: TensorFlow's results on the CPU, bit for bit
   kFast,          // a fixed tree: other bits, a smaller error bound, and room for parallel sums
-  kReproducible,  // exact sums of rounded terms: the same bits for every order of the input (core/sum_grid.h); CPU only
+  kReproducible,  // exact sums of rounded terms: the same bits for every order of the input (core/sum_grid.h)
 };
+
+// Of "sequential", "fast" or "reproducible". INVALID_ARGUMENT, about an argument `accumulation`, for any other name.
+Result<Accumulation> AccumulationByName(std::string_view name) noexcept;
 
 struct Context {
   Allocator* allocator = &DefaultAllocator();  // of host memory

@@ -57,6 +57,13 @@ Status MakeError(Code code, const Parts&... parts) noexcept {
   }
 }
 
+// The text of a message without the operator in front, which users of doors know by another name.
+inline std::string_view TextWithoutOperator(std::string_view message) noexcept {
+  const size_t colon = message.find(": ");
+  const bool named = colon != message.npos && message.substr(0, colon).find_first_of(" []") == message.npos;
+  return named ? message.substr(colon + 2) : message;
+}
+
 inline const Status& StatusOf(const Status& status) noexcept { return status; }
 template <class T>
 const Status& StatusOf(const Result<T>& result) noexcept {

@@ -1,4 +1,4 @@
-// Limits that the system sets for this process: processors and memory. Internal to the library.
+// Limits that the system sets for this process: processors and memory. For the library and its doors.
 //
 // A container's limits are those of its control groups, versions 1 and 2. Every group from the process's own up to the
 // root counts, because each can be the tightest. A group that cannot be seen, or says nothing, sets no limit.
@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#pragma GCC visibility push(default)
 namespace raggrad {
 
 // Number of threads that can really run at the same time: the processors that the calling thread may use, or the
@@ -28,3 +29,4 @@ int UsableProcessors(const char* root = "") noexcept;
 size_t AvailableMemory(const char* root = "") noexcept;
 
 }  // namespace raggrad
+#pragma GCC visibility pop

@@ -89,13 +89,4 @@ inline Status NoKernelForDevice(std::string_view op, Device device, std::string_
                    reason.empty() ? "" : "; ", reason, "]");
 }
 
-// Checks that the device of the operands has the sums that the call asks for.
-inline Status CheckAccumulation(std::string_view op, Device device, const Context& ctx) noexcept {
-  if (device.is_cpu() || ctx.accumulation != Accumulation::kReproducible) return {};
-  return MakeError(Code::kUnimplemented, op,
-                   ": reproducible sums are not there for this device yet [accumulation: expected sequential or fast "
-                   "for operands on ",
-                   device, "]");
-}
-
 }  // namespace raggrad

@@ -18,6 +18,7 @@ enum class PaddedForm : uint64_t {
   kSparseFillEmptyRows,
   kRaggedFillEmptyRows,
   kSparseSlice,
+  kSegmentPlan,
 };
 
 struct PaddedReport {

@@ -9,6 +9,13 @@
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/shape.h"
 
+// Lets clang refuse a view that outlives the value behind it.
+#if __has_cpp_attribute(clang::lifetimebound)
+#define RAGGRAD_LIFETIME_BOUND [[clang::lifetimebound]]
+#else
+#define RAGGRAD_LIFETIME_BOUND
+#endif
+
 #pragma GCC visibility push(default)
 namespace raggrad {
 
@@ -28,7 +35,7 @@ struct TensorView {
   }
   // The value must live as long as the view: fine for a temporary inside a call's argument list.
   template <class T>
-  static TensorView Scalar(const T& value) noexcept {
+  static TensorView Scalar(const T& value RAGGRAD_LIFETIME_BOUND) noexcept {
     return Of(&value, Shape{});
   }
 

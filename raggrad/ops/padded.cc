@@ -68,6 +68,8 @@ Result<int64_t> CheckPadded(const TensorView& report, const Context& ctx) noexce
       return CheckEntries("RaggedFillEmptyRows", "max_full", *read);
     case PaddedForm::kSparseSlice:
       return CheckEntries("SparseSlice", "max_kept", *read);
+    case PaddedForm::kSegmentPlan:
+      return CheckRows("SegmentPlan", *read);
   }
   return InvalidArgument(kOp, "this is no report [report[4]: expected the number of a padded form, got ",
                          static_cast<uint64_t>(read->form), "]");

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <complex>
 #include <cstring>
 #include <limits>
 
@@ -12,20 +11,9 @@
 #include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/parts.h"
 
 namespace raggrad::sparse_fill_empty_rows {
-
-// Complex numbers sum their parts independently.
-template <class T>
-struct PartsOf {
-  using Part = T;
-  static constexpr int kParts = 1;
-};
-template <class F>
-struct PartsOf<std::complex<F>> {
-  using Part = F;
-  static constexpr int kParts = 2;
-};
 
 inline constexpr int kLanes = 8;  // sums that run side by side; lane l has values l, l + 8, ...
 
@@ -76,7 +64,8 @@ void AddExactly(const P* values, int64_t begin, int64_t end, const Grid (&grids)
   }
 }
 
-// Sums values of which no map names any. Memory: 32 bytes per chunk of 32,768 values or more.
+// Complex numbers sum their parts independently. Sums values of which no map names any. Memory: 32 bytes per chunk of
+// 32,768 values or more.
 template <class T>
 Status SumReproducibly(const T* numbers, int64_t count, const Context& ctx, T* result) noexcept {
   using P = typename PartsOf<T>::Part;

@@ -33,7 +33,6 @@ Result<FillEmptyRowsGradOutput> Grad(std::string_view op, const TensorView& reve
                                      const TensorView& grad_values, const Context& ctx) noexcept {
   const Result<GradProblem> problem = Check(op, reverse_index_map, grad_values);
   if (!problem.ok()) return problem.status();
-  if (Status s = CheckAccumulation(op, grad_values.device, ctx); !s.ok()) return s;
   return cuda::RunOnDevice<on_cuda::Kernels>(
       op, grad_values.device, [&] { return on_cpu::Grad(*problem, ctx); },
       [&](const on_cuda::Kernels& kernels) { return kernels.grad(*problem, ctx); });

@@ -2,7 +2,7 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
-#include "raggrad/ops/sparse_fill_empty_rows/default_sum.cuh"
+#include "raggrad/ops/sparse_fill_empty_rows/exact_sum.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cuda {
@@ -112,6 +112,12 @@ Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& 
                                 named->data(), first_bad->data());
         !s.ok()) {
       return s;
+    }
+    if constexpr (!std::is_integral_v<T>) {
+      if (ctx.accumulation == Accumulation::kReproducible) {
+        return SumDefaultExactly(*call, problem.grad_values.As<T>(), n_full, named->data(),
+                                 d_default_value->template As<T>());
+      }
     }
     return SumDefault(*call, problem.grad_values.As<T>(), n_full, named->data(), d_default_value->template As<T>());
   });

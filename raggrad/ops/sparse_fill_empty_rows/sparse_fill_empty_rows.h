@@ -14,7 +14,7 @@
 // in float32 (for half and bfloat16) or the own type, then the blocks pairwise, and rounds once. On a GPU, where kFast
 // is the default, its tree is over all places, and named ones count as +0. kSequential is slow on any GPU: one thread
 // makes the running sum. Accumulation::kReproducible gives the same bits for every order of the values
-// (core/sum_grid.h); it is UNIMPLEMENTED on a GPU.
+// (core/sum_grid.h), on CPU and GPU.
 //
 // Shapes and types:
 //   reverse_index_map  [n]       int64, in [0, n_full), any order, repeats allowed

@@ -11,7 +11,7 @@ namespace raggrad::sparse_segment {
 
 // A bad id. A serial check in TensorFlow's order meets the fault with the smallest Encode() first.
 struct Fault {
-  enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne };
+  enum Check : uint64_t { kLastSegment, kSegmentsFirst, kOneByOne, kDescending };
   static constexpr uint64_t kNone = PaddedReport::kNoFault;
 
   Check check;
@@ -43,6 +43,9 @@ inline Status IndexError(std::string_view op, int64_t position, int64_t got, int
 inline Status FaultError(std::string_view op, uint64_t code, int64_t value, int64_t limit) noexcept {
   const Fault fault = Fault::Decode(code);
   if (fault.check == Fault::kLastSegment) return LastSegmentError(op, fault.position, value, limit);
+  if (fault.check == Fault::kDescending) {
+    return InvalidArgument(op, "segment ids are not increasing [segment_ids: expected ascending ids]");
+  }
   if (fault.in_segment_ids) return SegmentError(op, fault.position, value, limit);
   return IndexError(op, fault.position, value, limit);
 }

@@ -83,6 +83,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
 // Fills the part of a plan that lies in device memory.
 Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept;
 // The first i with ids[i] != planned[i], or the number of ids.
@@ -97,6 +98,7 @@ struct Kernels {
   decltype(&Grad) grad;
   decltype(&GradApply) grad_apply;
   decltype(&Forward) forward;
+  decltype(&WeightsGrad) weights_grad;
   decltype(&MakePlan) make_plan;
   decltype(&FirstDifference) first_difference;
 };
@@ -109,5 +111,6 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
 
 }  // namespace raggrad::sparse_segment

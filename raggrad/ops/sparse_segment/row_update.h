@@ -9,8 +9,12 @@
 //   Adagrad   a += g * g;   w -= learning_rate * g / (sqrt(a) + epsilon)
 //   Adam      m += (g - m) * (1 - beta1);   v += (g * g - v) * (1 - beta2)
 //             w -= m * rate / (sqrt(v) + epsilon),   rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
+//   RowwiseAdagrad   a += (sum of g[c] * g[c]) / width;   w -= learning_rate / (sqrt(a) + epsilon) * g
 //
-// Only rows that the gradient has change: Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
+// Only rows that the gradient has change: Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam,
+// RowwiseAdagrad is FBGEMM's exact one, with one number of state for each row. Its sum of squares has a fixed order:
+// lane c mod 32 adds up column c, left to right; then the upper half of the lanes is added to the lower, five times.
+// It needs the whole row before the first step, so the gradient's rows are scratch of the call.
 #pragma once
 
 #include <variant>
@@ -41,7 +45,13 @@ struct Adam {
   MutableTensorView v = {};
 };
 
-using RowUpdate = std::variant<Sgd, Adagrad, Adam>;
+struct RowwiseAdagrad {
+  double learning_rate;
+  double epsilon = 1e-8;
+  MutableTensorView accumulator = {};  // [table_rows]
+};
+
+using RowUpdate = std::variant<Sgd, Adagrad, Adam, RowwiseAdagrad>;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

@@ -37,12 +37,21 @@ class SegmentPlan {
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   const Context& ctx = {}) noexcept;
 
+  // Make that never waits for a GPU, and can be captured in a CUDA graph: a replay plans the ids that lie there then.
+  // The ids are checked on the device, and CheckPadded(plan.report()) returns the error of Make, or the number of rows
+  // that a gradient has. If there is an error, results that used the plan mean nothing, but updates have changed
+  // nothing, and nothing was read or written out of bounds. Segment ids must ascend. num_unique() is -1, and
+  // SparseSegmentGradV2 refuses the plan. In host memory it is Make.
+  static Result<SegmentPlan> MakeWithoutWaiting(const TensorView& indices, const TensorView& segment_ids,
+                                                const Sizes& sizes, const Context& ctx = {}) noexcept;
+
   SegmentPlan(SegmentPlan&&) noexcept;
   SegmentPlan& operator=(SegmentPlan&&) noexcept;
   ~SegmentPlan();
 
   int64_t num_ids() const noexcept;
   int64_t num_unique() const noexcept;  // rows that a gradient has
+  TensorView report() const noexcept;   // of MakeWithoutWaiting (ops/padded.h), in the plan's memory
   Sizes sizes() const noexcept;
   bool ascending() const noexcept;  // whether the segment ids ascend
 
@@ -56,6 +65,8 @@ class SegmentPlan {
 
  private:
   explicit SegmentPlan(std::unique_ptr<State> state) noexcept;
+  static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
+                                  bool waits, const Context& ctx) noexcept;
 
   std::unique_ptr<State> state_;
 };

@@ -24,12 +24,16 @@
 // is as close as TensorFlow's inexact squares are. The gradient sums as it does without weights, in either order of
 // Accumulation; a gradient that is not finite gives NaN where w(i) / D is 0.
 //
-// Weights on a GPU, and weights with Accumulation::kReproducible, are UNIMPLEMENTED.
+// With Accumulation::kReproducible all sums are order-free (core/sum_grid.h), those of weights, their squares and the
+// products of the weights' gradient, too. Each is rounded once to the type of sums, before the root of SqrtN is taken.
+// The forward divides its sum of products in double, by D(s) or, with kCount, by n or sqrt(n) in double.
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "raggrad/core/result.h"
 #include "raggrad/core/tensor_view.h"
 
 #pragma GCC visibility push(default)
@@ -37,7 +41,10 @@ namespace raggrad {
 
 enum class SegmentCombiner { kSum, kMean, kSqrtN };
 
-// What Mean and SqrtN divide by.
+// Of "sum", "mean" or "sqrtn". INVALID_ARGUMENT, about the argument of that name, for any other one.
+Result<SegmentCombiner> CombinerByName(std::string_view name, std::string_view argument = "combiner") noexcept;
+
+// The divisor of Mean and SqrtN.
 enum class WeightDivisor {
   kWeights,  // the sum of the weights, or the root of the sum of their squares: TensorFlow's embedding_lookup_sparse
   kCount,    // the number of ids, or its root: PyTorch's embedding_bag

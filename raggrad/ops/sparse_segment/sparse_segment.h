@@ -24,7 +24,7 @@
 // With Accumulation::kReproducible the sum of a row has the same bits for every order of the ids (core/sum_grid.h):
 // each product is rounded to a grid that depends on the row's largest product and on their number, these are added
 // exactly, and the sum is rounded once. A zero sum is +0. The error is about half a unit in the last place unless
-// columns of a row differ by many powers of two (README.md has the bound). Operands on a GPU are UNIMPLEMENTED.
+// columns of a row differ by many powers of two (README.md has the bound).
 //
 // Shapes and types:
 //   grad         [num_segments, inner...]  half, bfloat16, float32, float64; at least rank 1

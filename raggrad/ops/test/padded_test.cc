@@ -91,7 +91,8 @@ TEST(CheckPadded, RefusesEverythingElse) {
               StatusIs(Code::kInvalidArgument, HasSubstr("report has dtype int64")));
   EXPECT_THAT(CheckPadded(Array<uint64_t>({0, 0, 0, 0, 0})),
               StatusIs(Code::kInvalidArgument, HasSubstr("[report: expected shape [6], got [5]]")));
-  for (const uint64_t form : {uint64_t{0}, uint64_t{8}, ~uint64_t{0}}) {
+  constexpr auto kLast = static_cast<uint64_t>(PaddedForm::kSegmentPlan);
+  for (const uint64_t form : {uint64_t{0}, kLast + 1, ~uint64_t{0}}) {
     EXPECT_THAT(CheckPadded(Array<uint64_t>({0, ~uint64_t{0}, 0, 0, form, 0})),
                 StatusIs(Code::kInvalidArgument, HasSubstr("CheckPadded: this is no report [report[4]: expected")));
   }

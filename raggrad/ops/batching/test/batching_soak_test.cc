@@ -28,7 +28,7 @@ constexpr int64_t kOneFaultIn = 20;
 // A resource keeps the timeout of the call that makes it, so all calls have the same.
 constexpr int64_t kUnbatchTimeoutMicros = 1'000'000'000;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(RAGGRAD_SANITIZED)
 constexpr bool kMemoryIsTheProgramsOwn = false;  // sanitizers keep freed memory
 #else
 constexpr bool kMemoryIsTheProgramsOwn = true;

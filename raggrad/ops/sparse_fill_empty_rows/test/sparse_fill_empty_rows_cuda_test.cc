@@ -78,6 +78,25 @@ TYPED_TEST(FillEmptyRowsGradCudaTest, LongSequentialSumHasTheBitsOfTheCpu) {
                  RaggedFillEmptyRowsGrad(map, grad));
 }
 
+TYPED_TEST(FillEmptyRowsGradCudaTest, ReproducibleSumHasTheBitsOfTheCpu) {
+  Generator random(10);
+  const Context reproducible = With(Accumulation::kReproducible);
+  for (const int64_t n_full : {0, 1, 31, 33, 1023, 4096, 4097, 20'001, 100'000}) {
+    for (const int64_t n : {int64_t{0}, n_full / 2, n_full * 4 / 5, n_full}) {
+      for (const MapKind kind : kMapKinds) {
+        SCOPED_TRACE(std::to_string(n) + " of " + std::to_string(n_full));
+        const Array map = RandomMap(random, n, n_full, kind);
+        const Tensor hostile = HostileTensor<TypeParam>(random, Shape{n_full});
+        const Array ordinary = random.Values<TypeParam>(n_full);
+        for (const TensorView& grad : {hostile.view(), ordinary.view()}) {
+          ExpectSameGrad(SparseFillEmptyRowsGrad(OnDevice(map), OnDevice(grad), reproducible),
+                         SparseFillEmptyRowsGrad(map, grad, reproducible));
+        }
+      }
+    }
+  }
+}
+
 template <class T>
 std::array<double, 2> Parts(T value) {
   if constexpr (requires { value.imag(); }) {

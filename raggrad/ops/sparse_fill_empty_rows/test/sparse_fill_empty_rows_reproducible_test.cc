@@ -135,15 +135,5 @@ TEST(SparseFillEmptyRowsReproducible, IntegersHaveTheirOneSum) {
   ExpectSum(std::vector<uint64_t>{UINT64_MAX, 5}, uint64_t{4});
 }
 
-TEST(SparseFillEmptyRowsReproducible, RefusesDeviceMemory) {
-  const Array<int64_t> map({0});
-  const Array<float> values({1});
-  TensorView device_map = map, device_values = values;
-  device_map.device = device_values.device = Device::Cuda();
-  EXPECT_THAT(SparseFillEmptyRowsGrad(device_map, device_values, Reproducible()),
-              testing::StatusIs(Code::kUnimplemented,
-                                ::testing::HasSubstr("reproducible sums are not there for this device yet")));
-}
-
 }  // namespace
 }  // namespace raggrad

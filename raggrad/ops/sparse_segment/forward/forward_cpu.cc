@@ -13,6 +13,7 @@
 #include "raggrad/ops/sparse_segment/forward/pool_rows.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/weights/runs.h"
 #include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad::sparse_segment::on_cpu {
@@ -95,9 +96,32 @@ struct ReproducibleRows {
   }
 };
 
+// D(s) of every output row that has ids, as the gradient computes it; empty if the numbers of ids are the divisors.
 template <class T, class Idx, class Seg>
-Status PoolAllReproducibly(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, int64_t rows,
+Result<Scratch<double>> MakeDivisors(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, int64_t rows,
+                                     const Context& ctx) noexcept {
+  const bool by_weights = job.weights != nullptr && job.divisor == WeightDivisor::kWeights;
+  if (!by_weights || job.combiner == SegmentCombiner::kSum) return Scratch<double>();
+  Result<Scratch<double>> divisors = Scratch<double>::Make(ctx, rows);
+  if (!divisors.ok()) return divisors;
+  Executor& executor = ExecutorOf(ctx);
+  const Status made = cpu::ForEachChunkUntilStopped(
+      executor, cpu::SplitEvenly(executor, job.num_ids, kWeightGrain), [&](int64_t, int64_t begin, int64_t end) {
+        ForEachRun(segments.ids, job.num_ids, begin, end, [&](int64_t first, int64_t last) {
+          const auto divisor = DivisorOfRun(job.combiner, job.divisor, job.weights, first, last, ctx);
+          (*divisors)[segments.ids[first]] = static_cast<double>(divisor);
+        });
+      });
+  if (!made.ok()) return made;
+  return divisors;
+}
+
+template <class T, class Idx, class Seg>
+Status PoolAllReproducibly(PoolJob<T, Idx> job, const SegmentRows<Seg>& segments, int64_t rows,
                            const cpu::Chunks& chunks, const Context& ctx) noexcept {
+  const Result<Scratch<double>> divisors = MakeDivisors(job, segments, rows, ctx);
+  if (!divisors.ok()) return divisors.status();
+  job.divisors = divisors->data();
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
   const ReproducibleRows<T, Idx, Seg> exact = {job, segments, (*loops)->template of<T>().template with<Idx>()};

@@ -9,10 +9,10 @@ namespace {
 
 // The rows that ids name (exact_rows.h). A segment is searched for its largest value just before it is summed, when it
 // is in the cache: a pass over the table would read rows that no id names.
-template <Isa I, class Value, class Idx>
+template <Isa I, bool kWeighted, class Value, class Idx>
 struct PoolTerms {
   using T = Value;
-  static constexpr bool kScaled = false;
+  static constexpr bool kScaled = kWeighted;
   const PoolJob<T, Idx>& job;
 
   [[gnu::always_inline]] int64_t width() const noexcept { return job.width; }
@@ -20,19 +20,37 @@ struct PoolTerms {
   [[gnu::always_inline]] bool lies_ready() const noexcept { return false; }
   [[gnu::always_inline]] void PrefetchDescription(int64_t) const noexcept {}
   [[gnu::always_inline]] const T* row(int64_t id) const noexcept { return job.row(id); }
-  [[gnu::always_inline]] SumType<T> factor(int64_t) const noexcept { return SumType<T>{1}; }
-  [[gnu::always_inline]] SumType<T> largest(int64_t id) const noexcept { return LargestFinite<I>(row(id), width()); }
+  [[gnu::always_inline]] SumType<T> factor(int64_t id) const noexcept {
+    return kWeighted ? job.weights[id] : SumType<T>{1};
+  }
+  [[gnu::always_inline]] SumType<T> largest(int64_t id) const noexcept {
+    const SumType<T> largest = LargestFinite<I>(row(id), width());
+    return kWeighted ? LargestProduct<I>(row(id), width(), largest, factor(id)) : largest;
+  }
 };
 
-template <Isa I>
-[[gnu::always_inline]] inline double DivisorOf(SegmentCombiner combiner, int64_t count) noexcept {
+// Calls f(terms) with terms that know whether there are weights.
+template <Isa I, class T, class Idx, class F>
+[[gnu::always_inline]] inline auto WithTerms(const PoolJob<T, Idx>& job, const F& f) noexcept {
+  if (job.weights != nullptr) return f(PoolTerms<I, true, T, Idx>{job});
+  return f(PoolTerms<I, false, T, Idx>{job});
+}
+
+template <Isa I, class T, class Idx>
+[[gnu::always_inline]] inline double DivisorOf(const PoolJob<T, Idx>& job, int64_t row, int64_t count) noexcept {
+  if (job.divisors != nullptr) return job.divisors[row];
   const auto n = static_cast<double>(count);
+  const SegmentCombiner combiner = job.combiner;
   return combiner == SegmentCombiner::kSum ? 1.0 : combiner == SegmentCombiner::kMean ? n : __builtin_sqrt(n);
 }
 
-// Calls round(column, columns, target) for all columns, a few at a time, and stores them.
+// Calls round(column, columns, target) for all columns, a few at a time, and stores them; zeros if the divisor is 0.
 template <Isa I, class T, class F>
-[[gnu::always_inline]] inline void FinishRow(T* out, int64_t width, const F& round) noexcept {
+[[gnu::always_inline]] inline void FinishRow(T* out, int64_t width, double divisor, const F& round) noexcept {
+  if (divisor == 0) {
+    for (int64_t c = 0; c < width; ++c) out[c] = T{};
+    return;
+  }
   for (int64_t column = 0; column < width; column += kExactColumns) {
     const int64_t columns = width - column < kExactColumns ? width - column : kExactColumns;
     if constexpr (kIsShortFloat<T>) {
@@ -47,41 +65,45 @@ template <Isa I, class T, class F>
 
 template <Isa I, class T, class Idx>
 void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t, int64_t) noexcept {
-  const PoolTerms<I, T, Idx> terms = {job};
-  for (int64_t s = 0; s < batch.count; ++s) {
-    const int64_t begin = batch.starts[s];
-    const int64_t end = batch.starts[s + 1];
-    const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
-    const double divisor = DivisorOf<I>(job.combiner, end - begin);
-    FinishRow<I>(job.output + batch.rows[s] * job.width, job.width,
-                 [&](int64_t column, int64_t columns, SumType<T>* target) {
-                   SumAndRound<I>(terms, grid, begin, end, column, columns, divisor, target);
-                 });
-  }
+  WithTerms<I>(job, [&](const auto& terms) {
+    for (int64_t s = 0; s < batch.count; ++s) {
+      const int64_t begin = batch.starts[s];
+      const int64_t end = batch.starts[s + 1];
+      const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
+      const double divisor = DivisorOf<I>(job, batch.rows[s], end - begin);
+      FinishRow<I>(job.output + batch.rows[s] * job.width, job.width, divisor,
+                   [&](int64_t column, int64_t columns, SumType<T>* target) {
+                     SumAndRound<I>(terms, grid, begin, end, column, columns, divisor, target);
+                   });
+    }
+  });
 }
 
 template <Isa I, class T, class Idx>
 SumType<T> Largest(const PoolJob<T, Idx>& job, cpu::Span ids) noexcept {
-  return LargestTerm<I>(PoolTerms<I, T, Idx>{job}, ids.begin, ids.end);
+  return WithTerms<I>(job, [&](const auto& terms) { return LargestTerm<I>(terms, ids.begin, ids.end); });
 }
 
 template <Isa I, class T, class Idx>
 void SumPiece(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
               double* sums) noexcept {
-  for (int64_t column = columns.begin; column < columns.end; column += kExactColumns) {
-    const int64_t rest = columns.end - column;
-    SumTerms<I>(PoolTerms<I, T, Idx>{job}, grid, ids.begin, ids.end, column,
-                rest < kExactColumns ? rest : kExactColumns, sums + column, job.width);
-  }
+  WithTerms<I>(job, [&](const auto& terms) {
+    for (int64_t column = columns.begin; column < columns.end; column += kExactColumns) {
+      const int64_t rest = columns.end - column;
+      SumTerms<I>(terms, grid, ids.begin, ids.end, column, rest < kExactColumns ? rest : kExactColumns, sums + column,
+                  job.width);
+    }
+  });
 }
 
 template <Isa I, class T, class Idx>
 void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGrid<SumType<T>>& grid,
             const double* sums) noexcept {
-  const double divisor = DivisorOf<I>(job.combiner, count);
-  FinishRow<I>(job.output + row * job.width, job.width, [&](int64_t column, int64_t columns, SumType<T>* target) {
-    RoundRow<I>(grid, sums + column, job.width, divisor, target, columns);
-  });
+  const double divisor = DivisorOf<I>(job, row, count);
+  FinishRow<I>(job.output + row * job.width, job.width, divisor,
+               [&](int64_t column, int64_t columns, SumType<T>* target) {
+                 RoundRow<I>(grid, sums + column, job.width, divisor, target, columns);
+               });
 }
 
 template <Isa I, class T, class Idx>

@@ -20,8 +20,9 @@ struct PoolJob {
   const Idx* indices;  // checked
   int64_t num_ids;
   T* output;                            // [.., width]
-  const SumType<T>* weights = nullptr;  // [num_ids]; only WeightedPoolLoops reads them
+  const SumType<T>* weights = nullptr;  // [num_ids]; null: all are 1
   WeightDivisor divisor = {};
+  const double* divisors = nullptr;  // D(s) of each output row; null: from the number of ids. For kReproducible
 
   [[gnu::always_inline]] const T* row(int64_t id) const noexcept {
     return data + static_cast<int64_t>(indices[id]) * width;

@@ -55,19 +55,30 @@ __device__ A AddEvery(const A* values, int64_t count, int64_t stride, A sum) {
 // plus part 0, plus part 1, ..., where part k is the sum of carries k, k + kParts, ... of the later groups, left to
 // right. With up to kParts carries every part is one value, and the warp adds them by itself. A longer row has one warp
 // of the block for each part. A block has at most one such row, because the row extends beyond the block's groups.
-template <class T, bool kUpdate>
+template <class T, bool kUpdate, class Sums>
 __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t first_strip) {
-  using A = SumType<T>;
+  using Part = typename Sums::Part;
   __shared__ int64_t long_first;
   __shared__ int64_t long_count;
-  __shared__ A parts[kParts][kCombineColumns];
+  __shared__ Part parts[Sums::kParts][kParts][kCombineColumns];
   const int64_t column = (first_strip + blockIdx.y) * kCombineColumns + threadIdx.x;
   const bool has_column = column < job.width;
-  const auto finish_row = [&](int64_t group, A sum) {
-    const A sums[1] = {sum};
+  const int64_t stride = Sums::kParts * job.width;  // from group to group
+  const auto carry = [&](int64_t group, int p) {
+    return static_cast<const Part*>(job.carries) + group * stride + p * job.width + column;
+  };
+  const auto tail = [&](int64_t group, int p) {
+    return static_cast<const Part*>(job.tails)[group * stride + p * job.width + column];
+  };
+  const auto finish_row = [&](int64_t group, const Sums& sums) {
+    typename Sums::Grid grid = {};
+    if constexpr (std::is_same_v<Sums, ExactSums<T, 1>>) {
+      grid = GridOf(job.spanning[group].largest, int64_t{job.spanning[group].count});
+    }
+    const SumType<T> rounded[1] = {sums.Round(0, grid)};
     job.sink.template Take<1, kUpdate>(job.unique_before[group + 1] - 1,
                                        job.contributions[(group + 1) * kContributionsPerGroup - 1].row, column,
-                                       job.width, sums);
+                                       job.width, rounded);
   };
 
   if (threadIdx.x == 0 && threadIdx.y == 0) long_count = 0;
@@ -81,22 +92,30 @@ __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t
       long_count = count;
     }
   } else if (count > 0 && has_column) {
-    const int64_t place = group * job.width + column;
-    finish_row(group, AddEvery(job.carries + place + job.width, count, job.width, job.tails[place]));
+    Sums sums;
+    for (int p = 0; p < Sums::kParts; ++p) {
+      sums.of[p][0] = AddEvery(carry(group + 1, p), count, stride, tail(group, p));
+    }
+    finish_row(group, sums);
   }
   __syncthreads();
   if (long_count == 0) return;
 
-  const int64_t place = long_first * job.width + column;
   const int part = static_cast<int>(threadIdx.y);
   if (has_column) {
-    const A* const carries = job.carries + place + (1 + part) * job.width;
     const int64_t in_part = (long_count - part + kParts - 1) / kParts;
-    parts[part][threadIdx.x] = AddEvery(carries + kParts * job.width, in_part - 1, kParts * job.width, carries[0]);
+    for (int p = 0; p < Sums::kParts; ++p) {
+      const Part* const carries = carry(long_first + 1 + part, p);
+      parts[p][part][threadIdx.x] = AddEvery(carries + kParts * stride, in_part - 1, kParts * stride, carries[0]);
+    }
   }
   __syncthreads();
   if (part == 0 && has_column) {
-    finish_row(long_first, AddEvery(&parts[0][threadIdx.x], kParts, kCombineColumns, job.tails[place]));
+    Sums sums;
+    for (int p = 0; p < Sums::kParts; ++p) {
+      sums.of[p][0] = AddEvery(&parts[p][0][threadIdx.x], kParts, kCombineColumns, tail(long_first, p));
+    }
+    finish_row(long_first, sums);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/update/optimizer_job.h"
+#include "raggrad/ops/sparse_segment/update/rowwise_adagrad.h"
 #include "raggrad/ops/sparse_segment/weights/weight_factors.h"
 
 namespace raggrad::sparse_segment::on_cpu {
@@ -78,7 +79,7 @@ template <class T, class C>
 Status SumRows(const GradProblem& p, const PlanOf<SumType<T>, C>& planned, const Context& ctx,
                const RowSink<T>& sink) noexcept {
   const Plan<C>& plan = *planned;
-  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &SumLoopsFor<I>(); });
+  const auto loops = ChooseLoops<C>(ctx, []<Isa I>() { return &SumLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
   using A = SumType<T>;
   const A* contribution_scales = planned.factors();
@@ -251,6 +252,11 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
 
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept {
   if (problem.ids.n() == 0 || problem.ids.table_rows == 0 || problem.width == 0) return {};
+  if (std::holds_alternative<RowwiseAdagrad>(update.update)) {
+    const Result<UniqueRows> rows = MakeRows(problem, /*max_unique=*/{}, ctx);
+    if (!rows.ok()) return rows.status();
+    return ApplyRowwiseAdagrad(rows->tensors, update, problem.width, ctx);
+  }
   return VisitTypes(problem, [&]<class T, class C>() { return GradApply<T, C>(problem, update, ctx); });
 }
 

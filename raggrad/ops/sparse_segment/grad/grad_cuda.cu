@@ -4,6 +4,8 @@
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/update/optimizer_job.h"
+#include "raggrad/ops/sparse_segment/update/rowwise_adagrad.h"
+#include "raggrad/ops/sparse_segment/weights/weights_cuda.cuh"
 
 namespace raggrad::sparse_segment::on_cuda {
 namespace {
@@ -18,6 +20,10 @@ Result<Call> BeginCall(const GradProblem& p, const Context& ctx) noexcept {
   return Call(*call);
 }
 
+PlanParts PartsFor(const GradProblem& p) noexcept {
+  return {.counts = p.divides_by_count(), .positions = p.is_weighted()};
+}
+
 // The problem's plan, or one that is made now.
 class PlanOf {
  public:
@@ -29,12 +35,12 @@ class PlanOf {
     if (!call.ok()) return call.status();
     const Result<ReportTo> report = ReportTo::ThisThread();
     if (!report.ok()) return report.status();
-    Result<Plan> made = QueuePlan(*call, p.ids, p.is_scaled(), {}, *report);
+    Result<Plan> made = QueuePlan(*call, p.ids, PartsFor(p), {}, *report);
     if (!made.ok()) return made.status();
     const Result<Report> read = report->Await(*call, p.ids);
     if (!read.ok()) return read.status();
     plan.own_ = *std::move(made);
-    plan.own_.num_unique = static_cast<int64_t>(read->count);
+    TakeReport(*read, plan.own_);
     return Result<PlanOf>(std::move(plan));
   }
   const Plan& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
@@ -48,17 +54,27 @@ class PlanOf {
 template <class T, bool kUpdate = false>
 Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const RowSink<T>& sink) noexcept {
   if (Status s = CheckFitsGpu(p.ids, /*needs_segments=*/p.width > 0); !s.ok()) return s;
+  const Result<Scratch<SumType<T>>> factors = QueueFactors<SumType<T>>(call, p, plan);
+  if (!factors.ok()) return factors.status();
   const SumJob<T> job = {.grad = p.grad.As<T>(),
                          .width = p.width,
                          .contributions = plan.contributions.data(),
                          .n = p.ids.n(),
                          .unique_before = plan.unique_before,
-                         .counts = p.combiner == SegmentCombiner::kSum ? nullptr : plan.counts,
+                         .counts = p.divides_by_count() ? plan.counts : nullptr,
                          .combiner = p.combiner,
+                         .factors = factors->data(),
                          .carries = nullptr,
                          .tails = nullptr,
+                         .largest = nullptr,
+                         .spanning = nullptr,
+                         .began_in = nullptr,
                          .sink = sink};
-  return SumRows<T, kUpdate>(call, job, call.ctx.accumulation.value_or(Accumulation::kFast));
+  const Accumulation accumulation = call.ctx.accumulation.value_or(Accumulation::kFast);
+  if (accumulation == Accumulation::kReproducible) {
+    return SumRowsReproducibly<T, kUpdate>(call, job, p.ids.num_segments);
+  }
+  return SumRows<T, kUpdate>(call, job, accumulation);
 }
 
 // The shape of an output of that many rows.
@@ -111,7 +127,7 @@ Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const
 // Queues plan and sums into a sink that may have room for fewer or more rows than there are.
 template <class T>
 Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to) noexcept {
-  const Result<Plan> plan = QueuePlan(call, p.ids, p.is_scaled(), {}, to);
+  const Result<Plan> plan = QueuePlan(call, p.ids, PartsFor(p), {}, to);
   if (!plan.ok()) return plan.status();
   // Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
   return p.ids.num_segments > 0 ? RunSums<T>(call, p, *plan, sink) : Status();
@@ -175,16 +191,36 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   return SparseSegmentGradV2Output{*std::move(output), *std::move(unique_rows)};
 }
 
+// The report on the ids of a plan that was made without waiting; null for others.
+const PaddedReport* ReportOf(const GradProblem& p) noexcept {
+  return p.plan != nullptr ? p.plan->report.data() : nullptr;
+}
+
 // A sink that feeds rows to the optimizer.
 template <class T>
-RowSink<T> SinkOf(const UpdateProblem& update, int64_t width) noexcept {
+RowSink<T> SinkOf(const UpdateProblem& update, const GradProblem& p) noexcept {
   RowSink<T> sink = {};
+  sink.report = ReportOf(p);
   sink.optimizer = OptimizerOf(update.update);
   sink.table_type = update.table.dtype;
   sink.update = ReadOptimizer<SumType<T>>(update.update);
   sink.update.table = update.table.data;
-  sink.update.width = width;
+  sink.update.width = p.width;
   return sink;
+}
+
+// The rows of GradV2, in memory for as many as there can be if their number is not known.
+Result<SparseSegmentGradV2Output> RowsToUpdate(const GradProblem& p, const Context& ctx) noexcept {
+  if (ReportOf(p) == nullptr) return on_cuda::GradV2(p, ctx);
+  const Result<Call> call = Call::Begin(ctx);
+  if (!call.ok()) return call.status();
+  Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, MaxUnique(p));
+  if (!rows.ok()) return rows.status();
+  const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
+    return RunSums<T>(*call, p, p.plan->device_sorted, SinkOf<T>(rows->output, rows->sorted_unique_indices));
+  });
+  if (!summed.ok()) return summed;
+  return rows;
 }
 
 }  // namespace
@@ -238,15 +274,20 @@ Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
 
 Status GradApply(const GradProblem& p, const UpdateProblem& update, const Context& ctx) noexcept {
   if (p.ids.n() == 0 || p.ids.table_rows == 0 || p.width == 0) return {};
+  if (std::holds_alternative<RowwiseAdagrad>(update.update)) {
+    const Result<SparseSegmentGradV2Output> rows = RowsToUpdate(p, ctx);
+    if (!rows.ok()) return rows.status();
+    return ApplyRowwiseAdagrad(*rows, update, p.width, ReportOf(p), ctx);
+  }
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   const Result<PlanOf> plan = PlanOf::Make(*call, p);
   if (!plan.ok()) return plan.status();
   return Visit(FloatTypes{}, p.grad.dtype,
-               [&]<class T>() { return RunSums<T, true>(*call, p, **plan, SinkOf<T>(update, p.width)); });
+               [&]<class T>() { return RunSums<T, true>(*call, p, **plan, SinkOf<T>(update, p)); });
 }
 
 extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_segment = {
-    &GradV2, &GradV2Padded, &Grad, &GradApply, &Forward, &MakePlan, &FirstDifference};
+    &GradV2, &GradV2Padded, &Grad, &GradApply, &Forward, &WeightsGrad, &MakePlan, &FirstDifference};
 
 }  // namespace raggrad::sparse_segment::on_cuda

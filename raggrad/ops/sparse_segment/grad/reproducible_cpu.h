@@ -39,7 +39,7 @@ template <class T, class C>
 Status SumReproducibly(const GradProblem& p, const SumJob<T, C>& sum, const Context& ctx) noexcept {
   using A = SumType<T>;
   constexpr int64_t kUses = 2;  // of a gradient row, that pay for the pass
-  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &ReproducibleLoopsFor<I>(); });
+  const auto loops = ChooseLoops<C>(ctx, []<Isa I>() { return &ReproducibleLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
   const ReproducibleLoopsOf<T>& run = (*loops)->template of<T>();
   Executor& executor = ExecutorOf(ctx);

@@ -1,6 +1,7 @@
 // The sink of summed rows on a GPU: stores them, or lets an optimizer update the table.
 #pragma once
 
+#include "raggrad/core/padded_report.h"
 #include "raggrad/cuda/arithmetic.cuh"
 #include "raggrad/ops/sparse_segment/plan/device_plan.h"
 #include "raggrad/ops/sparse_segment/update/optimizer_step.h"
@@ -56,6 +57,7 @@ struct RowSink {
   Optimizer optimizer;
   DType table_type;
   OptimizerJob<A> update;
+  const PaddedReport* report;  // of ids that nobody has checked yet: after a fault nothing is updated; may be null
 
   __device__ void WriteUniqueRow(uint32_t place, uint32_t row) const {
     if (place >= max_rows) return;
@@ -72,6 +74,7 @@ struct RowSink {
     Columns<T, kColumns> rounded;
     for (int c = 0; c < kColumns; ++c) rounded.values[c] = cuda::Narrow<T>(sums[c]);
     if constexpr (kUpdate) {
+      if (report != nullptr && report->fault != PaddedReport::kNoFault) return;
       Columns<A, kColumns> gradient;  // the value a stored gradient has when read back: rounded, and +0 for -0
       for (int c = 0; c < kColumns; ++c) {
         gradient.values[c] = cuda::Add(cuda::Widen(rounded.values[c]), A{0});

@@ -10,7 +10,8 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
-#include "raggrad/ops/sparse_segment/grad/row_sink.cuh"
+#include "raggrad/ops/sparse_segment/grad/column_sums.cuh"
+#include "raggrad/ops/sparse_segment/grad/magnitudes.cuh"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment::on_cuda {
@@ -34,15 +35,27 @@ struct SumJob {
   const uint32_t* unique_before;  // [groups + 1]: unique rows that begin before each group
   const uint32_t* counts;         // ids per segment; null if contributions are not scaled
   SegmentCombiner combiner;
-  SumType<T>* carries;  // [groups, width]: a group's sum for the row that began before it
-  SumType<T>* tails;    // [groups, width]: its sum for the row that begins in it and extends into the next
+  const SumType<T>* factors;  // [n]: of each contribution; null without weights
+  void* carries;              // [groups, kParts, width] Parts: a group's sum for the row that began before it
+  void* tails;  // [groups, kParts, width] Parts: its sum for the row that begins in it and extends into the next
+  // Only for kReproducible: the largest finite magnitude of each segment's gradient row; for each group, the row that
+  // begins in it and extends into the next, and the group where the row began that its first contribution goes to.
+  const SumType<T>* largest;                // [segments]
+  const SpanningRow<SumType<T>>* spanning;  // [groups]
+  const uint32_t* began_in;                 // [groups]
   RowSink<T> sink;
 
-  // The factor of a segment's contributions, computed in double and rounded once.
-  __device__ SumType<T> Scale(uint32_t segment) const {
+  // The factor of contribution i, which is of that segment. Those of counts are computed in double and rounded once.
+  __device__ SumType<T> Factor(int64_t i, uint32_t segment) const {
+    if (factors != nullptr) return factors[i];
     if (counts == nullptr) return 1;
     const double count = counts[segment];
     return static_cast<SumType<T>>(1.0 / (combiner == SegmentCombiner::kMean ? count : sqrt(count)));
+  }
+  // The largest finite magnitude of a contribution.
+  __device__ SumType<T> Largest(uint32_t segment, SumType<T> factor) const {
+    if (factors == nullptr && counts == nullptr) return largest[segment];
+    return LargestProduct(grad + segment * width, width, largest[segment], factor);
   }
 };
 
@@ -50,6 +63,17 @@ struct SumJob {
 // job's carries and tails. n > 0. Memory: two rows of sums for each group with kFast.
 template <class T, bool kUpdate>
 Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation) noexcept;
+
+// The same for kReproducible. Memory: two rows of doubles for each group (float64: four), and a magnitude for each of
+// num_segments segments.
+template <class T, bool kUpdate>
+Status SumRowsReproducibly(const cuda::Call& call, SumJob<T> job, int64_t num_segments) noexcept;
+
+// Queues the search for the magnitudes that SumRowsReproducibly needs. `spanning` and `began_in` are null if there is
+// only one group.
+template <class T>
+Status QueueMagnitudes(const cuda::Call& call, const SumJob<T>& job, int64_t num_segments, SumType<T>* largest,
+                       SpanningRow<SumType<T>>* spanning, uint32_t* began_in) noexcept;
 
 // A group of contributions, in shared memory.
 template <class A>
@@ -101,7 +125,8 @@ __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>
 template <class T>
 __device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
-    if (first + k < job.n) group.scales[k / kTile][k % kTile] = job.Scale(group.segments[k / kTile][k % kTile]);
+    const int64_t i = first + k;
+    if (i < job.n) group.scales[k / kTile][k % kTile] = job.Factor(i, group.segments[k / kTile][k % kTile]);
   });
   if (threadIdx.x < kTiles) {
     uint32_t unique_before = 0;
@@ -123,17 +148,57 @@ __device__ void WriteUniqueRows(const SumJob<T>& job, int64_t first, const Group
   });
 }
 
-// sums += x * scale, with a rounded product.
-template <class T, int kColumns>
-__device__ void AddScaled(SumType<T> (&sums)[kColumns], const Columns<T, kColumns>& x, SumType<T> scale) {
-  for (int c = 0; c < kColumns; ++c) {
-    sums[c] = cuda::Add(sums[c], cuda::Multiply(cuda::Widen(x.values[c]), scale));
+// The rows of a group with kReproducible, in shared memory. Number 0 is the row that began before the group.
+template <class A>
+struct GroupRows {
+  A largest[kContributionsPerGroup + 1];
+  uint32_t counts[kContributionsPerGroup + 1];
+
+  __device__ void Clear() {
+    for (unsigned r = threadIdx.x; r <= kContributionsPerGroup; r += blockDim.x) {
+      largest[r] = 0;
+      counts[r] = 0;
+    }
   }
+  __device__ void Set(uint32_t r, const SpanningRow<A>& row) {
+    largest[r] = row.largest;
+    counts[r] = row.count;
+  }
+  __device__ SumGrid<A> GridOfRow(uint32_t r) const { return GridOf(largest[r], int64_t{counts[r]}); }
+};
+
+// Finds the rows of a loaded group. Cleared before. By all threads of the block.
+template <class T>
+__device__ void FindGroupRows(const SumJob<T>& job, int64_t first, const Group<SumType<T>>& group,
+                              GroupRows<SumType<T>>& rows) {
+  using A = SumType<T>;
+  ForEachInGroup([&](int k) {
+    const int tile = k / kTile, lane = k % kTile;
+    const bool exists = first + k < job.n;
+    A largest = exists ? job.Largest(group.segments[tile][lane], group.scales[tile][lane]) : A{0};
+    const uint32_t begins = group.begins[tile], later = begins >> lane >> 1;
+    const int end = later == 0 ? kTile : lane + __ffs(static_cast<int>(later));  // of the row in this tile
+    for (int step = 1; step < kTile; step *= 2) {
+      const A other = __shfl_down_sync(cuda::kAllLanes, largest, step);
+      if (lane + step < end && other > largest) largest = other;
+    }
+    if (!exists || (lane > 0 && (begins >> lane & 1) == 0)) return;
+    const uint32_t r = group.unique_before[tile] + static_cast<uint32_t>(__popc(begins & ((2U << lane) - 1)));
+    AtomicLarger(&rows.largest[r], largest);
+    atomicAdd(&rows.counts[r], static_cast<uint32_t>(end - lane));
+  });
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if ((group.begins[0] & 1) == 0) rows.Set(0, job.spanning[job.began_in[blockIdx.x]]);
+    const uint32_t last = group.unique_before[kTiles - 1] + static_cast<uint32_t>(__popc(group.begins[kTiles - 1]));
+    if (group.GoesOn(kTiles - 1) && last > 0) rows.Set(last, job.spanning[blockIdx.x]);
+  }
+  __syncthreads();
 }
 
 // Adds all contributions of `row` from position i on.
 template <class T, int kColumns>
-__device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t column, SumType<T> (&sums)[kColumns]) {
+__device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t column, RoundedSums<T, kColumns>& sums) {
   for (bool more = true; more; i += kBatch) {
     Columns<T, kColumns> x[kBatch];
     SumType<T> scales[kBatch];
@@ -143,11 +208,11 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
       if (!more) continue;
       const uint32_t segment = job.contributions[i + b].segment;
       x[b] = Load<kColumns>(job.grad + segment * job.width + column);
-      scales[b] = job.Scale(segment);
+      scales[b] = job.Factor(i + b, segment);
       count = b + 1;
     }
     for (int b = 0; b < kBatch; ++b) {
-      if (b < count) AddScaled<T>(sums, x[b], scales[b]);
+      if (b < count) sums.Add(x[b], scales[b], {});
     }
   }
 }
@@ -159,10 +224,16 @@ template <class T, int kColumns, bool kUpdate, Accumulation kAccumulation>
 __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_per_multiprocessor)
     SumGroupsKernel(const SumJob<T> job, int lane_bits, int64_t first_strip) {
   using A = SumType<T>;
+  constexpr bool kExact = kAccumulation == Accumulation::kReproducible;
+  using Sums = std::conditional_t<kExact, ExactSums<T, kColumns>, RoundedSums<T, kColumns>>;
+  using Part = typename Sums::Part;
+  struct NoRows {};
   __shared__ Group<A> group;
-  __shared__ A carries[kTiles][kMaxLanes][kColumns];
+  __shared__ std::conditional_t<kExact, GroupRows<A>, NoRows> rows;
+  __shared__ Part carries[kTiles][kMaxLanes][Sums::kParts][kColumns];
   const int64_t first = int64_t{blockIdx.x} * kContributionsPerGroup;
   const int64_t strip = first_strip + blockIdx.y;
+  if constexpr (kExact) rows.Clear();
   cuda::AwaitKernelBefore();
   cuda::LetNextKernelStart();  // only now: CombineGroupsKernel reads the plan before it waits for this kernel
   LoadGroup(job, first, group);
@@ -181,22 +252,33 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
   };
   load_batch(0);
   LoadScales(job, first, group);
+  if constexpr (kExact) FindGroupRows(job, first, group, rows);
   if (strip == 0 && job.sink.unique_rows != nullptr) WriteUniqueRows(job, first, group);
 
   const uint32_t begins = group.begins[tile];
   const bool goes_on = count == kTile && group.GoesOn(tile);
-  uint32_t next_row = count > 0 ? job.unique_before[blockIdx.x] + group.unique_before[tile] : 0;
+  const uint32_t before_group = job.unique_before[blockIdx.x];
+  uint32_t next_row = count > 0 ? before_group + group.unique_before[tile] : 0;
   bool began = false;  // whether the current row began in this tile
-  A sums[kColumns] = {};
+  Sums sums;
+  typename Sums::Grid grid = {};
+  const auto set_grid = [&] {
+    if constexpr (kExact) grid = rows.GridOfRow(next_row - before_group);
+  };
+  if (count > 0) set_grid();
 
   const auto keep_carry = [&] {
-    for (int c = 0; c < kColumns; ++c) carries[tile][lane][c] = sums[c];
+    for (int p = 0; p < Sums::kParts; ++p) {
+      for (int c = 0; c < kColumns; ++c) carries[tile][lane][p][c] = sums.of[p][c];
+    }
   };
   const auto finish_row = [&](int end) {  // the row ends before contribution `end` of the tile
     if (began) {
+      A rounded[kColumns];
+      for (int c = 0; c < kColumns; ++c) rounded[c] = sums.Round(c, grid);
       job.sink.template Take<kColumns, kUpdate>(next_row - 1, group.rows[tile * kTile + end - 1], column, job.width,
-                                                sums);
-    } else if constexpr (kAccumulation == Accumulation::kFast) {
+                                                rounded);
+    } else if constexpr (kAccumulation != Accumulation::kSequential) {
       keep_carry();
     }
   };
@@ -208,9 +290,10 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
         if (j + b > 0) finish_row(j + b);
         began = true;
         ++next_row;
-        for (A& sum : sums) sum = 0;
+        sums = {};
+        set_grid();
       }
-      AddScaled<T>(sums, Unpack<T, kColumns>(x[b]), group.scales[tile][j + b]);
+      sums.Add(Unpack<T, kColumns>(x[b]), group.scales[tile][j + b], grid);
     }
     load_batch(j + kBatch);
   }
@@ -225,23 +308,30 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
     // Adds the carries from tile t on. Returns whether the row ends in this group.
     const auto add_carries = [&](int t) {
       for (; t < kTiles; ++t) {
-        for (int c = 0; c < kColumns; ++c) sums[c] = cuda::Add(sums[c], carries[t][lane][c]);
+        sums.AddParts(carries[t][lane]);
         if (group.begins[t] != 0 || !group.GoesOn(t)) return true;
       }
       return false;
     };
-    const int64_t place = int64_t{blockIdx.x} * job.width + column;
+    const auto keep = [&](void* parts) {
+      Part* const group_parts = static_cast<Part*>(parts) + int64_t{blockIdx.x} * Sums::kParts * job.width + column;
+      for (int p = 0; p < Sums::kParts; ++p) {
+        for (int c = 0; c < kColumns; ++c) group_parts[p * job.width + c] = sums.of[p][c];
+      }
+    };
     if (began && goes_on) {
       if (add_carries(tile + 1)) {
         finish_row(kTile);
       } else {
-        for (int c = 0; c < kColumns; ++c) job.tails[place + c] = sums[c];
+        keep(job.tails);
       }
     }
     if (tile == 0 && count > 0 && (begins & 1) == 0) {
-      for (int c = 0; c < kColumns; ++c) sums[c] = carries[0][lane][c];
+      for (int p = 0; p < Sums::kParts; ++p) {
+        for (int c = 0; c < kColumns; ++c) sums.of[p][c] = carries[0][lane][p][c];
+      }
       if (begins == 0 && goes_on) add_carries(1);
-      for (int c = 0; c < kColumns; ++c) job.carries[place + c] = sums[c];
+      keep(job.carries);
     }
   }
 }

@@ -137,10 +137,16 @@ template <Isa I, class T, class C>
 inline constexpr ReproducibleFunctions<T, C> kFunctions = {&SumRows<I, T, C>, &Largest<I, T, C>, &SumPiece<I, T, C>,
                                                            &Finish<I, T, C>};
 
+template <Isa I, class T>
+consteval ReproducibleLoopsOf<T> LoopsOf() noexcept {
+  ReproducibleLoopsOf<T> loops = {&Describe<I, T>, kFunctions<I, T, Contribution>, {}};
+  if constexpr (I == kBaselineIsa) loops.wide = kFunctions<I, T, WideContribution>;
+  return loops;
+}
+
 template <Isa I, class... Ts>
 consteval ReproducibleLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {ReproducibleLoopsOf<Ts>{&Describe<I, Ts>, kFunctions<I, Ts, Contribution>,
-                                  kFunctions<I, Ts, WideContribution>}...};
+  return {LoopsOf<I, Ts>()...};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ struct ReproducibleLoopsOf {
   void (*describe)(const T* rows, int64_t count, int64_t width, const SumType<T>* scales,
                    SegmentRow<SumType<T>>* out) noexcept;
   ReproducibleFunctions<T, Contribution> narrow;
-  ReproducibleFunctions<T, WideContribution> wide;
+  ReproducibleFunctions<T, WideContribution> wide;  // empty above the baseline level: see ChooseLoops
 
   template <class C>
   const ReproducibleFunctions<T, C>& with() const noexcept {

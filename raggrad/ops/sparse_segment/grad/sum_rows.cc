@@ -178,9 +178,16 @@ void SumRows(const SumJob<T, C>& job, int64_t row_begin, int64_t row_end, int64_
   }
 }
 
+template <Isa I, class T>
+consteval SumLoopsOf<T> LoopsOf() noexcept {
+  SumLoopsOf<T> loops = {&SumRows<I, T, Contribution>, nullptr};
+  if constexpr (I == kBaselineIsa) loops.wide = &SumRows<I, T, WideContribution>;
+  return loops;
+}
+
 template <Isa I, class... Ts>
 consteval SumLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {SumLoopsOf<Ts>{&SumRows<I, Ts, Contribution>, &SumRows<I, Ts, WideContribution>}...};
+  return {LoopsOf<I, Ts>()...};
 }
 
 }  // namespace

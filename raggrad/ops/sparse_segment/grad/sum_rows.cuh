@@ -1,4 +1,4 @@
-// The definition of SumRows, which launches the kernels. For the two files that instantiate it.
+// The definitions of SumRows and SumRowsReproducibly, which launch the kernels. For the files that instantiate them.
 #pragma once
 
 #include "raggrad/ops/sparse_segment/grad/combine_groups.cuh"
@@ -18,28 +18,30 @@ Status ForEachStrips(int64_t strips, const F& f) noexcept {
   return {};
 }
 
-template <class T, bool kUpdate, int kColumns>
-Status SumGroups(const Call& call, const SumJob<T>& job, unsigned groups, Accumulation accumulation) noexcept {
+template <class T>
+using SumGroupsFunction = void (*)(SumJob<T> job, int lane_bits, int64_t first_strip);
+
+template <class T, int kColumns>
+Status LaunchSumGroups(const Call& call, const SumJob<T>& job, SumGroupsFunction<T> kernel) noexcept {
   const int64_t lanes_wanted = (job.width + kColumns - 1) / kColumns;
   int lane_bits = 1;  // a block needs a warp
   while (1 << lane_bits < std::min<int64_t>(lanes_wanted, kMaxLanes)) ++lane_bits;
   const unsigned threads = static_cast<unsigned>(kTiles) << lane_bits;
   // Without columns there is still one strip, which writes the unique rows.
   const int64_t strips = std::max<int64_t>((lanes_wanted + (1 << lane_bits) - 1) >> lane_bits, 1);
-  const auto kernel = accumulation == Accumulation::kFast
-                          ? &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kFast>
-                          : &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kSequential>;
+  const auto groups = static_cast<unsigned>(GroupsOf(job.n));
   return ForEachStrips(strips, [&](unsigned count, int64_t first) {
     return call.LaunchEarly(kernel, dim3(groups, count), threads, 0, job, lane_bits, first);
   });
 }
 
-template <class T, bool kUpdate>
-Status CombineGroups(const Call& call, const SumJob<T>& job, int64_t groups) noexcept {
+template <class T, bool kUpdate, class Sums>
+Status CombineGroups(const Call& call, const SumJob<T>& job) noexcept {
+  const int64_t groups = GroupsOf(job.n);
   const dim3 threads(kCombineColumns, kParts);
   return ForEachStrips((job.width + kCombineColumns - 1) / kCombineColumns, [&](unsigned count, int64_t first) {
-    return call.LaunchEarly(&CombineGroupsKernel<T, kUpdate>, dim3(cuda::Blocks(groups, kParts), count), threads, 0,
-                            job, groups, first);
+    return call.LaunchEarly(&CombineGroupsKernel<T, kUpdate, Sums>, dim3(cuda::Blocks(groups, kParts), count), threads,
+                            0, job, groups, first);
   });
 }
 
@@ -56,14 +58,29 @@ bool IsAligned(const SumJob<T>& job, int columns) noexcept {
          aligned(update.state2, sizeof(SumType<T>));
 }
 
-// Calls SumGroups with 16 bytes of columns per lane if arrays are aligned; else 4 columns of 16-bit types; else one.
-template <class T, bool kUpdate, int kColumns>
-Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, Accumulation accumulation) noexcept {
+// Calls f<kColumns>() with 16 bytes of columns per lane if arrays are aligned; else 4 columns of 16-bit types; else
+// one.
+template <class T, bool kUpdate, int kColumns, class F>
+Status WithColumns(const SumJob<T>& job, const F& f) noexcept {
   if constexpr (kColumns > 1) {
     constexpr int kFewer = kColumns == 8 ? 4 : 1;
-    if (!IsAligned<T, kUpdate>(job, kColumns)) return SumGroupsOf<T, kUpdate, kFewer>(call, job, groups, accumulation);
+    if (!IsAligned<T, kUpdate>(job, kColumns)) return WithColumns<T, kUpdate, kFewer>(job, f);
   }
-  return SumGroups<T, kUpdate, kColumns>(call, job, groups, accumulation);
+  return f.template operator()<kColumns>();
+}
+
+// Memory for the parts of rows that extend over several groups; null if there is one group only. Sets carries and
+// tails.
+template <class Sums, class T>
+Result<Scratch<typename Sums::Part>> MakeParts(const Call& call, SumJob<T>& job) noexcept {
+  using Part = typename Sums::Part;
+  const int64_t groups = GroupsOf(job.n);
+  const int64_t places = groups == 1 ? 0 : groups * Sums::kParts * job.width;
+  Result<Scratch<Part>> parts = Scratch<Part>::Make(call.device_memory(), 2 * places);
+  if (!parts.ok()) return parts;
+  job.carries = parts->data();
+  job.tails = parts->data() + places;
+  return parts;
 }
 
 }  // namespace sum_rows_internal
@@ -71,15 +88,45 @@ Status SumGroupsOf(const Call& call, const SumJob<T>& job, unsigned groups, Accu
 template <class T, bool kUpdate>
 Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation) noexcept {
   using namespace sum_rows_internal;
+  using Sums = RoundedSums<T, 1>;
+  const bool fast = accumulation == Accumulation::kFast;
+  const auto parts = fast ? MakeParts<Sums>(call, job) : Scratch<SumType<T>>();
+  if (!parts.ok()) return parts.status();
+  const Status summed = WithColumns<T, kUpdate, 16 / sizeof(T)>(job, [&]<int kColumns>() {
+    return LaunchSumGroups<T, kColumns>(call, job,
+                                        fast ? &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kFast>
+                                             : &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kSequential>);
+  });
+  if (!summed.ok() || parts->data() == nullptr) return summed;
+  return CombineGroups<T, kUpdate, Sums>(call, job);
+}
+
+template <class T, bool kUpdate>
+Status SumRowsReproducibly(const cuda::Call& call, SumJob<T> job, int64_t num_segments) noexcept {
+  using namespace sum_rows_internal;
+  using A = SumType<T>;
+  using Sums = ExactSums<T, 1>;
+  constexpr int kColumns = sizeof(T) == 2 ? 4 : 16 / sizeof(T);  // of 8 columns the sums alone would be 16 registers
+  const auto parts = MakeParts<Sums>(call, job);
+  if (!parts.ok()) return parts.status();
   const int64_t groups = GroupsOf(job.n);
-  const int64_t places = accumulation == Accumulation::kSequential || groups == 1 ? 0 : groups * job.width;
-  Result<Scratch<SumType<T>>> carries_and_tails = Scratch<SumType<T>>::Make(call.device_memory(), 2 * places);
-  if (!carries_and_tails.ok()) return carries_and_tails.status();
-  job.carries = carries_and_tails->data();
-  job.tails = job.carries + places;
-  const Status summed = SumGroupsOf<T, kUpdate, 16 / sizeof(T)>(call, job, static_cast<unsigned>(groups), accumulation);
-  if (!summed.ok() || places == 0) return summed;
-  return CombineGroups<T, kUpdate>(call, job, groups);
+  Result<Scratch<A>> largest = Scratch<A>::Make(call.device_memory(), num_segments);
+  if (!largest.ok()) return largest.status();
+  Result<Scratch<SpanningRow<A>>> spanning =
+      Scratch<SpanningRow<A>>::Make(call.device_memory(), groups == 1 ? 0 : groups);
+  if (!spanning.ok()) return spanning.status();
+  Result<Scratch<uint32_t>> began_in = Scratch<uint32_t>::Make(call.device_memory(), groups == 1 ? 0 : groups);
+  if (!began_in.ok()) return began_in.status();
+  job.largest = largest->data();
+  job.spanning = spanning->data();
+  job.began_in = began_in->data();
+  const Status searched = QueueMagnitudes(call, job, num_segments, largest->data(), spanning->data(), began_in->data());
+  if (!searched.ok()) return searched;
+  const Status summed = WithColumns<T, kUpdate, kColumns>(job, [&]<int kFitting>() {
+    return LaunchSumGroups<T, kFitting>(call, job, &SumGroupsKernel<T, kFitting, kUpdate, Accumulation::kReproducible>);
+  });
+  if (!summed.ok() || parts->data() == nullptr) return summed;
+  return CombineGroups<T, kUpdate, Sums>(call, job);
 }
 
 }  // namespace raggrad::sparse_segment::on_cuda

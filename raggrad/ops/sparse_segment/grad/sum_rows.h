@@ -47,7 +47,7 @@ using SumRowsFunction = void (*)(const SumJob<T, C>& job, int64_t row_begin, int
 template <class T>
 struct SumLoopsOf {
   SumRowsFunction<T, Contribution> narrow;
-  SumRowsFunction<T, WideContribution> wide;
+  SumRowsFunction<T, WideContribution> wide;  // null above the baseline level
 
   template <class C>
   SumRowsFunction<T, C> sum() const noexcept {
@@ -63,5 +63,16 @@ using SumLoops = cpu::PerType<SumLoopsOf, FloatTypes>;
 
 template <Isa I>
 const SumLoops& SumLoopsFor() noexcept;
+
+// As cpu::ChooseByIsa. Wide contributions always get the baseline's loops: only gradients of 2^32 rows have them, and
+// instances per level would double the time to compile the loops.
+template <class C, class F>
+auto ChooseLoops(const Context& ctx, const F& of_level) noexcept {
+  auto loops = cpu::ChooseByIsa(ctx, of_level);
+  if constexpr (std::is_same_v<C, WideContribution>) {
+    if (loops.ok()) *loops = of_level.template operator()<kBaselineIsa>();
+  }
+  return loops;
+}
 
 }  // namespace raggrad::sparse_segment

@@ -17,12 +17,18 @@ struct alignas(8) Contribution {
   uint32_t segment;
 };
 
+// Whether segment ids ascend. Kernels always find out; the host knows it once it has read their report.
+enum class SegmentOrder { kUnknown, kAscending, kDescending };
+
 struct Plan {
   Scratch<Contribution> contributions;      // [n], sorted by row; those of a row are in input order
+  Scratch<uint32_t> positions;              // [n]: the id that each contribution comes from; empty if not wanted
   Scratch<uint32_t> memory;                 // holds the next two arrays
   const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group
   const uint32_t* counts = nullptr;         // ids per segment; null if not wanted
-  int64_t num_unique = 0;                   // set once it is read back
+  const uint32_t* descending = nullptr;     // one word: not 0 if segment ids do not ascend
+  SegmentOrder order = SegmentOrder::kUnknown;
+  int64_t num_unique = 0;  // set once it is read back
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda

@@ -40,6 +40,9 @@ struct ReportJob {
     PaddedReport written;
     written.count = num_unique;
     written.fault = ~first_fault;
+    if (written.fault == Fault::kNone && to.must_ascend && descending != 0) {
+      written.fault = Fault{Fault::kDescending, 0, true}.Encode();
+    }
     written.form = to.form;
     written.max = static_cast<uint64_t>(to.max_unique);
     if (written.fault != Fault::kNone) {

@@ -21,10 +21,6 @@ __device__ void NoteFault(Notes* notes, const Fault& fault) {
   atomicMax(&notes->first_fault, ~static_cast<unsigned long long>(fault.Encode()));
 }
 
-__device__ bool InRange(int64_t id, int64_t limit) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(limit); }
-// Replaces a bad id by 0, so that nothing is read or written out of bounds before the id is reported.
-__device__ uint32_t OrZero(int64_t id, int64_t limit) { return InRange(id, limit) ? static_cast<uint32_t>(id) : 0; }
-
 struct PrepareJob {
   Ids indices;
   Ids segment_ids;
@@ -33,12 +29,14 @@ struct PrepareJob {
   int64_t num_segments;
   int64_t per_block;  // ids
   bool segments_first;
+  bool positions;  // contributions get positions in place of segments
   Contribution* contributions;
   int passes;
   int digit_bits;
   Notes* notes;
   uint32_t* counts;  // of ids per segment; may be null
   IdCopies copies;
+  const uint32_t* only_if;  // null, or a word: nothing is done if it is 0
 };
 
 // counts[segment] += 1 for each lane that has a segment; those are the first lanes of the warp. Segment ids mostly come
@@ -76,6 +74,7 @@ __device__ void CheckId(const PrepareJob& job, int64_t i, int64_t row, int64_t s
 // Each block checks and counts job.per_block ids.
 __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJob job) {
   cuda::LetNextKernelStart();
+  if (job.only_if != nullptr && *job.only_if == 0) return;
   __shared__ uint32_t histograms[kMaxPasses][kMaxDigits];
   const auto for_each_digit = [&](const auto& f) {
     for (int pass = 0; pass < job.passes; ++pass) {
@@ -100,12 +99,12 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
       const uint32_t segment = exists ? OrZero(segments[k], job.num_segments) : 0;
       if (exists) {
         CheckId(job, i, rows[k], segments[k]);
-        job.contributions[i] = {row, segment};
+        job.contributions[i] = {row, job.positions ? static_cast<uint32_t>(i) : segment};
+        if (job.positions && i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
       }
       if (exists && job.copies.indices != nullptr) {
         job.copies.indices[i] = static_cast<int32_t>(row);
         job.copies.segment_ids[i] = static_cast<int32_t>(segment);
-        if (i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
       }
       CountDigits(job, histograms, exists, row);
       if (job.counts != nullptr) CountRuns(job.counts, exists, segment);
@@ -121,8 +120,8 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
 
 // Queues all passes. Each sorts from one of the two arrays into the other. States and tickets must be zero.
 template <int kRounds, class Word>
-Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
-                 Contribution* to) noexcept {
+Status QueuePasses(const Call& call, int64_t n, const SortShape& shape, Notes* notes, Word* states, Contribution* from,
+                   Contribution* to, const uint32_t* only_if) noexcept {
   for (int pass = 0; pass < shape.passes; ++pass, std::swap(from, to)) {
     Word* const tiles = states + pass * shape.states();
     const SortPass<Word> sort = {.contributions = from,
@@ -132,10 +131,21 @@ Status QueueSort(const Call& call, int64_t n, const SortShape& shape, Notes* not
                                  .ticket = &notes->tickets[pass],
                                  .tiles = tiles,
                                  .families = tiles + (shape.tiles << shape.digit_bits),
-                                 .sorted = to};
+                                 .sorted = to,
+                                 .only_if = only_if};
     if (Status s = QueueSortPass<kRounds>(call, shape, sort); !s.ok()) return s;
   }
   return {};
+}
+
+// Puts segments in place of the positions that were sorted, and keeps these. One thread for each contribution.
+__global__ void KeepPositionsKernel(Contribution* contributions, int64_t n, const Ids segment_ids, int64_t num_segments,
+                                    uint32_t* positions) {
+  const int64_t k = GlobalThread();
+  if (k >= n) return;
+  const uint32_t position = contributions[k].segment;
+  positions[k] = position;
+  contributions[k].segment = OrZero(segment_ids[position], num_segments);
 }
 
 // Finds the first id that differs from the plan's, as ~position for atomicMax. One thread for each id.
@@ -153,11 +163,20 @@ Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept {
                    ", got ", ids.n(), " ids and ", ids.num_segments, " segments]");
 }
 
-Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segments, const IdCopies& copies,
-                       const ReportTo& to) noexcept {
-  if (Status s = CheckFitsGpu(ids, count_segments); !s.ok()) return s;
-  const SortShape shape(ids.n(), ids.table_rows);
+namespace {
+
+// A plan whose rows are not counted yet.
+struct Sorted {
   Plan plan;
+  Notes* notes;
+  uint32_t* unique_before;
+};
+
+Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
+                         const uint32_t* only_if) noexcept {
+  const SortShape shape(ids.n(), ids.table_rows);
+  Sorted sorted;
+  Plan& plan = sorted.plan;
   Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.device_memory(), ids.n());
   if (!contributions.ok()) return contributions.status();
   plan.contributions = *std::move(contributions);
@@ -168,7 +187,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   // unique_before.
   const int64_t groups = GroupsOf(ids.n());
   // At least one count: bad segment ids become 0.
-  const int64_t counts = count_segments ? std::max<int64_t>(ids.num_segments, 1) : 0;
+  const int64_t counts = parts.counts ? std::max<int64_t>(ids.num_segments, 1) : 0;
   constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
   const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
   const int64_t zeros = states + kNotes + counts;
@@ -178,15 +197,17 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
   uint32_t* const tile_states = plan.memory.data();
   auto* const notes = reinterpret_cast<Notes*>(tile_states + states);
   uint32_t* const segment_counts = tile_states + states + kNotes;
-  uint32_t* const unique_before = tile_states + zeros;
-  plan.unique_before = unique_before;
-  if (count_segments) plan.counts = segment_counts;
+  sorted.notes = notes;
+  sorted.unique_before = tile_states + zeros;
+  plan.unique_before = sorted.unique_before;
+  plan.descending = &notes->descending;
+  if (parts.counts) plan.counts = segment_counts;
   if (Status s = call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord)); !s.ok()) return s;
 
   const unsigned blocks = std::min(Blocks(ids.n(), kPrepareThreads * kPerThread), kMaxPrepareBlocks);
-  Contribution* const sorted = plan.contributions.data();
-  Contribution* const unsorted = shape.passes % 2 == 0 ? sorted : spare->data();
-  Contribution* const other = shape.passes % 2 == 0 ? spare->data() : sorted;
+  Contribution* const result = plan.contributions.data();
+  Contribution* const unsorted = shape.passes % 2 == 0 ? result : spare->data();
+  Contribution* const other = shape.passes % 2 == 0 ? spare->data() : result;
   const PrepareJob job = {.indices = Ids(ids.indices),
                           .segment_ids = Ids(ids.segment_ids),
                           .n = ids.n(),
@@ -194,22 +215,54 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segme
                           .num_segments = ids.num_segments,
                           .per_block = Blocks(ids.n(), int64_t{blocks} * kPrepareThreads) * int64_t{kPrepareThreads},
                           .segments_first = ids.segments_first,
+                          .positions = parts.positions,
                           .contributions = unsorted,
                           .passes = shape.passes,
                           .digit_bits = shape.digit_bits,
                           .notes = notes,
-                          .counts = count_segments ? segment_counts : nullptr,
-                          .copies = copies};
+                          .counts = parts.counts ? segment_counts : nullptr,
+                          .copies = copies,
+                          .only_if = only_if};
   if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
-  auto* const wide_states = reinterpret_cast<uint64_t*>(tile_states);
-  const Status queued = shape.wide ? QueueSort<kManyRounds>(call, ids.n(), shape, notes, wide_states, unsorted, other)
-                        : shape.rounds == kManyRounds
-                            ? QueueSort<kManyRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other)
-                            : QueueSort<kFewRounds>(call, ids.n(), shape, notes, tile_states, unsorted, other);
+  const auto passes = [&]<int kRounds>(auto* states_of_tiles) {
+    return QueuePasses<kRounds>(call, ids.n(), shape, notes, states_of_tiles, unsorted, other, only_if);
+  };
+  const Status queued = shape.wide ? passes.template operator()<kManyRounds>(reinterpret_cast<uint64_t*>(tile_states))
+                        : shape.rounds == kManyRounds ? passes.template operator()<kManyRounds>(tile_states)
+                                                      : passes.template operator()<kFewRounds>(tile_states);
   if (!queued.ok()) return queued;
-  if (Status s = QueueFindRows(call, {sorted, ids.n(), groups, unique_before, notes}, ReportJob(ids, to)); !s.ok())
-    return s;
+  return Result<Sorted>(std::move(sorted));  // `return sorted` would copy with nvcc 13.0
+}
+
+Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexcept {
+  Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(call.device_memory(), ids.n());
+  if (!positions.ok()) return positions.status();
+  plan.positions = *std::move(positions);
+  return call.Launch(KeepPositionsKernel, Blocks(ids.n(), kThreads), kThreads, plan.contributions.data(), ids.n(),
+                     Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
+}
+
+}  // namespace
+
+Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
+                       const ReportTo& to) noexcept {
+  if (Status s = CheckFitsGpu(ids, parts.counts || parts.positions); !s.ok()) return s;
+  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, /*only_if=*/nullptr);
+  if (!sorted.ok()) return sorted.status();
+  Plan& plan = sorted->plan;
+  const RowsJob rows = {plan.contributions.data(), ids.n(), GroupsOf(ids.n()), sorted->unique_before, sorted->notes};
+  if (Status s = QueueFindRows(call, rows, ReportJob(ids, to)); !s.ok()) return s;
+  if (parts.positions) {
+    if (Status s = KeepPositions(call, ids, plan); !s.ok()) return s;
+  }
   return Result<Plan>(std::move(plan));  // `return plan` would copy with nvcc 13.0
+}
+
+Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept {
+  const SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
+  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, only_if);
+  if (!sorted.ok()) return sorted.status();
+  return Result<Plan>(std::move(sorted->plan));
 }
 
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept {
@@ -232,24 +285,47 @@ Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids
   return read;
 }
 
+namespace {
+
+// Queues the plan with copies of its ids. num_unique stays unset.
+Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, SegmentPlan::State& state) noexcept {
+  Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call.device_memory(), ids.n());
+  if (!indices.ok()) return indices.status();
+  Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call.device_memory(), ids.n());
+  if (!segment_ids.ok()) return segment_ids.status();
+  Result<Plan> plan =
+      QueuePlan(call, ids, {.counts = true, .positions = true}, {indices->data(), segment_ids->data()}, to);
+  if (!plan.ok()) return plan.status();
+  state.device_sorted = *std::move(plan);
+  state.indices = *std::move(indices);
+  state.segment_ids = *std::move(segment_ids);
+  return {};
+}
+
+Status MakePlanWithoutWaiting(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+  const Result<Call> call = Call::Begin(ctx);
+  if (!call.ok()) return call.status();
+  Result<Scratch<PaddedReport>> report = Scratch<PaddedReport>::Make(call->device_memory(), 1);
+  if (!report.ok()) return report.status();
+  state.report = *std::move(report);
+  state.owner = call->stream_id;
+  const ReportTo to = {state.report.data(), /*token=*/0, PaddedForm::kSegmentPlan, ids.n(), /*must_ascend=*/true};
+  return ids.n() == 0 ? QueueEmptyReport(*call, ids, to) : QueueInto(*call, ids, to, state);
+}
+
+}  // namespace
+
 Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+  if (!state.waits) return MakePlanWithoutWaiting(ids, ctx, state);
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
   const Result<ReportTo> report = ReportTo::ThisThread();
   if (!report.ok()) return report.status();
-  Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call->device_memory(), ids.n());
-  if (!indices.ok()) return indices.status();
-  Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call->device_memory(), ids.n());
-  if (!segment_ids.ok()) return segment_ids.status();
-  Result<Plan> plan = QueuePlan(*call, ids, /*count_segments=*/true, {indices->data(), segment_ids->data()}, *report);
-  if (!plan.ok()) return plan.status();
+  state.owner = call->stream_id;
+  if (Status s = QueueInto(*call, ids, *report, state); !s.ok()) return s;
   const Result<Report> read = report->Await(*call, ids);
   if (!read.ok()) return read.status();
-  plan->num_unique = static_cast<int64_t>(read->count);
-  state.owner = call->stream_id;
-  state.device_sorted = *std::move(plan);
-  state.indices = *std::move(indices);
-  state.segment_ids = *std::move(segment_ids);
+  TakeReport(*read, state.device_sorted);
   state.ascending = read->descending == 0;
   return {};
 }

@@ -41,6 +41,14 @@ struct Ids {
   }
 };
 
+__device__ inline bool InRange(int64_t id, int64_t limit) {
+  return static_cast<uint64_t>(id) < static_cast<uint64_t>(limit);
+}
+// Replaces a bad id by 0, so that nothing is read or written out of bounds before the id is reported.
+__device__ inline uint32_t OrZero(int64_t id, int64_t limit) {
+  return InRange(id, limit) ? static_cast<uint32_t>(id) : 0;
+}
+
 // Destinations for copies of the ids; null if not wanted.
 struct IdCopies {
   int32_t* indices = nullptr;
@@ -53,6 +61,7 @@ struct ReportTo {
   uint64_t token;  // written last: who sees it sees the whole report. 0: only a PaddedReport is written
   PaddedForm form = {};
   int64_t max_unique = 0;
+  bool must_ascend = false;  // segment ids that do not are a fault
 
   // Pinned memory of this thread. A call that sends a report there has to await it.
   static Result<ReportTo> ThisThread() noexcept;
@@ -64,10 +73,26 @@ struct ReportTo {
 // UNIMPLEMENTED if there are too many ids for 32 bits, or, if segments are counted or summed, too many segments.
 Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept;
 
-// Queues the making of a plan; its num_unique stays unset. Bad ids become 0. n and table_rows must be positive.
-// UNIMPLEMENTED for sizes that do not fit in 32 bits.
-Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, bool count_segments, const IdCopies& copies,
+// Parts of a plan that only some calls need.
+struct PlanParts {
+  bool counts;     // ids per segment
+  bool positions;  // 12 bytes per id and 5 us for a million ids
+};
+
+// Queues the making of a plan; its num_unique and order stay unset. Bad ids become 0. n and table_rows must be
+// positive. UNIMPLEMENTED for sizes that do not fit in 32 bits.
+Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                        const ReportTo& to) noexcept;
+
+// Sets what the host learns from the report.
+inline void TakeReport(const Report& report, Plan& plan) noexcept {
+  plan.num_unique = static_cast<int64_t>(report.count);
+  plan.order = report.descending == 0 ? SegmentOrder::kAscending : SegmentOrder::kDescending;
+}
+
+// Queues a stable sort of positions by segment: row is the segment, segment the position. Kernels do nothing if the
+// word at only_if is 0; null: they always sort. n and num_segments must be positive.
+Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept;
 
 // Queues only a report, for ids that make no contributions.
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept;

@@ -19,6 +19,8 @@ struct SegmentPlan::State {
   Scratch<int32_t> segment_ids;
   int64_t num_ids;
   bool ascending;
+  bool waits;                    // false: `report` has the fault in the ids, if there is one
+  Scratch<PaddedReport> report;  // one, if !waits
   // The device decides which of these is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
   sparse_segment::on_cuda::Plan device_sorted;

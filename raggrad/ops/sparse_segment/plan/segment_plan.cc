@@ -108,7 +108,7 @@ Status MakeMeanScales(int64_t n, const Context& ctx, Plan<Contribution>& plan) n
   return scaled;
 }
 
-Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+Status PlanOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
   const bool positions = ids.n() <= int64_t{UINT32_MAX};
   Result<Plan<Contribution>> sorted = MakePlan<Contribution>(ids, {.counts = true, .positions = positions}, ctx);
   if (!sorted.ok()) return sorted.status();
@@ -118,6 +118,27 @@ Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& 
   }
   if (Status s = MakeMeanScales(ids.n(), ctx, state.sorted); !s.ok()) return s;
   return KeepIds(ids.indices, ids.segment_ids, ctx, state);
+}
+
+Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+  if (ids.n() > 0) {
+    if (Status s = PlanOnCpu(ids, ctx, state); !s.ok()) return s;
+  }
+  if (state.waits) return {};
+  Result<Scratch<PaddedReport>> report = Scratch<PaddedReport>::Make(ctx, 1);
+  if (!report.ok()) return report.status();
+  (*report)[0] = {.count = static_cast<uint64_t>(state.sorted.num_unique),
+                  .form = PaddedForm::kSegmentPlan,
+                  .max = static_cast<uint64_t>(ids.n())};
+  state.report = *std::move(report);
+  return {};
+}
+
+// Bad ids become 0 while nobody has looked at the report, so there must be a row and a segment of this number.
+Status CheckCanBeGood(int64_t num_ids, const SegmentPlan::Sizes& sizes) noexcept {
+  if (num_ids == 0 || (sizes.table_rows > 0 && sizes.num_segments > 0)) return {};
+  return InvalidArgument(kOp, "ids are out of range [expected none without rows or segments, got ", num_ids, " for ",
+                         sizes.table_rows, " rows and ", sizes.num_segments, " segments]");
 }
 
 // The first position where the ids differ from the planned ones, or n.
@@ -213,6 +234,19 @@ Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& poo
 
 Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                       const Context& ctx) noexcept {
+  return Make(indices, segment_ids, sizes, /*waits=*/true, ctx);
+}
+
+Result<SegmentPlan> SegmentPlan::MakeWithoutWaiting(const TensorView& indices, const TensorView& segment_ids,
+                                                    const Sizes& sizes, const Context& ctx) noexcept {
+  Result<SegmentPlan> plan = Make(indices, segment_ids, sizes, /*waits=*/false, ctx);
+  if (!plan.ok()) return plan;
+  if (Status s = CheckAscending(kOp, plan->state()); !s.ok()) return s;
+  return plan;
+}
+
+Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
+                                      bool waits, const Context& ctx) noexcept {
   if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
   if (Status s = CheckSizes(sizes, indices.device); !s.ok()) return s;
   std::unique_ptr<State> state(new (std::nothrow) State{});
@@ -222,7 +256,11 @@ Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorVie
   state->device = indices.device;
   state->num_ids = indices.dim(0);
   state->ascending = true;
-  if (state->num_ids > 0) {
+  state->waits = waits;
+  if (!waits) {
+    if (Status s = CheckCanBeGood(state->num_ids, sizes); !s.ok()) return s;
+  }
+  if (state->num_ids > 0 || !waits) {
     const SegmentIds ids = {kOp, indices, segment_ids, sizes.table_rows, sizes.num_segments};
     Status filled = RunOnDevice<Kernels>(
         kOp, indices.device, [&] { return FillOnCpu(ids, ctx, *state); },
@@ -239,7 +277,11 @@ SegmentPlan::~SegmentPlan() = default;
 
 int64_t SegmentPlan::num_ids() const noexcept { return state_->num_ids; }
 int64_t SegmentPlan::num_unique() const noexcept {
+  if (!state_->waits) return -1;
   return state_->device.is_cpu() ? state_->sorted.num_unique : state_->device_sorted.num_unique;
+}
+TensorView SegmentPlan::report() const noexcept {
+  return {state_->report.data(), DType::kUInt64, Shape{state_->waits ? 0 : kReportWords}, state_->device};
 }
 SegmentPlan::Sizes SegmentPlan::sizes() const noexcept { return state_->sizes; }
 bool SegmentPlan::ascending() const noexcept { return state_->ascending; }
@@ -260,6 +302,10 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pool
                                                       const SegmentPlan& plan, const Context& ctx) noexcept {
   const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(pooling.combiner), pooling, grad, plan);
   if (!problem.ok()) return problem.status();
+  if (!plan.state().waits) {
+    return InvalidArgument(problem->ids.op,
+                           "the number of rows is not known yet [plan: expected one of SegmentPlan::Make]");
+  }
   return UsingPlan(problem->ids.op, plan, ctx, [&] { return sparse_segment::GradV2(*problem, ctx); });
 }
 

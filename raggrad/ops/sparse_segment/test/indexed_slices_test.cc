@@ -115,6 +115,37 @@ TEST(IndexedSlices, UpdatesFollowTheFormulas) {
     EXPECT_EQ(v[i], new_v);
     EXPECT_EQ(table[i], touched ? start[i] - new_m * rate / (std::sqrt(new_v) + 1e-3) : start[i]);
   }
+
+  table = start;
+  std::vector<double> row_sums(3, 0.25);
+  const MutableTensorView one_per_row = MutableTensorView::Of(row_sums.data(), Shape{3});
+  const RowwiseAdagrad rowwise = {.learning_rate = 0.5, .epsilon = 1e-3, .accumulator = one_per_row};
+  ASSERT_THAT(ApplyRows(slices, rowwise, view(table)), IsOk());
+  EXPECT_EQ(row_sums, (std::vector<double>{0.75, 0.25, 12.75}));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(table[i], i / 2 == 1 ? start[i] : start[i] - 0.5 / (std::sqrt(row_sums[i / 2]) + 1e-3) * g[i]);
+  }
+}
+
+// The order in which row_update.h adds squares, for rows that do and do not fill the lanes.
+TEST(IndexedSlices, SquaresOfARowAreAddedByLanes) {
+  for (const int64_t width : {1, 31, 32, 33, 64, 65, 200}) {
+    const Array<float> values{Generator(static_cast<uint64_t>(width)).Values<float>(width), Shape{1, width}};
+    float lanes[32] = {};
+    for (int64_t c = 0; c < width; ++c) {
+      const float g = values.values[static_cast<size_t>(c)];
+      lanes[c % 32] += g * g;
+    }
+    for (int half = 16; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    float sum = 0.5F;
+    std::vector<float> table(static_cast<size_t>(width), 1.0F);
+    const RowwiseAdagrad update = {.learning_rate = 1, .accumulator = MutableTensorView::Of(&sum, Shape{1})};
+    ASSERT_THAT(ApplyRows({values, Array<int32_t>{{0}}, 1}, update, MutableTensorView::Of(table.data(), values.shape)),
+                IsOk());
+    EXPECT_EQ(sum, 0.5F + lanes[0] / static_cast<float>(width)) << width;
+  }
 }
 
 // A table with optimizer states, and one update of every kind.
@@ -131,8 +162,10 @@ struct Trainee {
 
   std::vector<RowUpdate> Updates() {
     const auto view = [](Array<A>& a) { return MutableTensorView::Of(a.values.data(), a.shape); };
+    const MutableTensorView sums = MutableTensorView::Of(state1.values.data(), Shape{state1.shape[0]});
     return {Sgd{0.1}, Adagrad{.learning_rate = 0.1, .accumulator = view(state1)},
-            Adam{.learning_rate = 0.1, .step = 2, .m = view(state1), .v = view(state2)}};
+            Adam{.learning_rate = 0.1, .step = 2, .m = view(state1), .v = view(state2)},
+            RowwiseAdagrad{.learning_rate = 0.1, .accumulator = sums}};
   }
   MutableTensorView view() { return MutableTensorView::Of(table.values.data(), table.shape); }
 };
@@ -175,7 +208,7 @@ TYPED_TEST(FusedTyped, SameBitsAsTwoSteps) {
     for (const SegmentCombiner combiner : kCombiners) {
       const auto slices = SparseSegmentGradV2(combiner, grad, index, segment, TensorView::Scalar(dim0));
       const auto plan = SegmentPlan::Make(index, segment, {rows, segments});
-      for (size_t update = 0; update < 3; ++update) {
+      for (size_t update = 0; update < 4; ++update) {
         Trainee<W, A> want(rows, width);
         ASSERT_THAT(ApplyRows({slices->output.view(), slices->sorted_unique_indices.view(), rows},
                               want.Updates()[update], want.view()),
@@ -242,6 +275,8 @@ TEST_F(UpdateErrors, WrongArrays) {
                 "accumulator has dtype float64");
   ExpectRefused(Adagrad{.learning_rate = 1, .accumulator = MutableTensorView::Of(state_.data(), Shape{2, 1})}, Table(),
                 "[accumulator: expected [3,1], got [2,1]]");
+  ExpectRefused(RowwiseAdagrad{.learning_rate = 1, .accumulator = MutableTensorView::Of(state_.data(), Shape{3, 1})},
+                Table(), "[accumulator: expected [3], got [3,1]]");
   const auto beyond = [](std::vector<float>& floats) {
     return MutableTensorView{reinterpret_cast<char*>(floats.data()) + 2, DType::kFloat32, Shape{3, 1}};
   };

@@ -177,6 +177,11 @@ class Optimized {
   RowUpdate Rule(int which) {
     if (which == 0) return Sgd{0.3};
     if (which == 1) return Adagrad{.learning_rate = 0.05, .accumulator = Mutable(first_)};
+    if (which == 2) {
+      MutableTensorView sums = Mutable(first_);
+      sums.shape = Shape{sums.shape[0]};
+      return RowwiseAdagrad{.learning_rate = 0.05, .accumulator = sums};
+    }
     return Adam{.learning_rate = 0.01, .step = 3, .m = Mutable(first_), .v = Mutable(second_)};
   }
   std::vector<Tensor> OnHost() const {
@@ -217,8 +222,8 @@ void ExpectSameUpdates(const Batch& batch, int64_t width) {
   for (A& square : squares) square *= square;
   const Array<A> states{squares, shape};
   const OnDevice device_grad(grad);
-  for (int rule = 0; rule < 3; ++rule) {
-    const SegmentCombiner combiner = kCombiners[rule];
+  for (int rule = 0; rule < 4; ++rule) {
+    const SegmentCombiner combiner = kCombiners[rule % 3];
     SCOPED_TRACE("rule " + std::to_string(rule) + ", width " + std::to_string(width));
     const auto apply = [&](Optimized& to, const Context& ctx) {
       const bool device = to.table().device.is_cuda();

@@ -247,5 +247,36 @@ TEST(SegmentPlan, EveryAllocationFailureIsReported) {
       {}, [&](const Context& ctx) { return SparseSegmentGradV2(SegmentCombiner::kMean, grad, *plan, ctx).status(); });
 }
 
+// In host memory MakeWithoutWaiting is Make with a report, and a plan whose number of rows is not told.
+TEST(SegmentPlanWithoutWaiting, IsMakeOnACpu) {
+  const Array<int32_t> indices{{2, 0, 2}}, segment_ids{{0, 1, 1}};
+  const Array<float> grad{{1, 10}, Shape{2, 1}};
+  const auto plan = SegmentPlan::MakeWithoutWaiting(indices, segment_ids, {.table_rows = 3, .num_segments = 2});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->num_unique(), -1);
+  const auto rows = CheckPadded(plan->report());
+  ASSERT_THAT(rows, IsOk());
+  EXPECT_EQ(*rows, 2);
+  EXPECT_TRUE(
+      HoldsBits(SparseSegmentGrad(SegmentCombiner::kSum, grad, *plan)->view(), Array<float>{{10, 0, 11}, Shape{3, 1}}));
+  EXPECT_THAT(SparseSegmentGradV2(SegmentCombiner::kSum, grad, *plan),
+              StatusIs(Code::kInvalidArgument, HasSubstr("the number of rows is not known yet")));
+  const auto none =
+      SegmentPlan::MakeWithoutWaiting(Array<int32_t>{{}}, Array<int32_t>{{}}, {.table_rows = 0, .num_segments = 0});
+  ASSERT_THAT(none, IsOk());
+  EXPECT_EQ(*CheckPadded(none->report()), 0);
+}
+
+TEST(SegmentPlanWithoutWaiting, RefusesWhatNobodyCouldCheckLater) {
+  const Array<int32_t> indices{{1, 0}}, segment_ids{{1, 0}};
+  const auto refused = [](const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); };
+  EXPECT_THAT(SegmentPlan::MakeWithoutWaiting(indices, segment_ids, {.table_rows = 2, .num_segments = 2}),
+              refused("segment ids are not increasing"));
+  EXPECT_THAT(SegmentPlan::MakeWithoutWaiting(indices, indices, {.table_rows = 0, .num_segments = 2}),
+              refused("got 2 for 0 rows and 2 segments"));
+  EXPECT_THAT(SegmentPlan::MakeWithoutWaiting(indices, Array<int32_t>{{0, 0}}, {.table_rows = 1, .num_segments = 1}),
+              refused("Index 1 out of range"));
+}
+
 }  // namespace
 }  // namespace raggrad

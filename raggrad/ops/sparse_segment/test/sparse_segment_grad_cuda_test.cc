@@ -51,34 +51,6 @@ Array<T> HostileGrad(const Batch& batch, int64_t width, uint64_t seed) {
   return {Generator(seed).HostileValues<T>(batch.num_segments * width), Shape{batch.num_segments, width}};
 }
 
-// Rows that begin, end and continue at every kind of place in tiles of 32 and groups of 512 contributions.
-std::vector<std::vector<int64_t>> LengthsOfRows() {
-  std::vector<std::vector<int64_t>> all = {
-      {1},
-      {2, 0, 1},
-      {31, 1, 32, 1, 33},
-      {32, 32, 64},
-      {511, 1, 1},
-      {512},
-      {513},
-      {1024, 1},
-      {511, 512, 513, 2},
-      {5000},
-      {1, 5000, 1, 31, 32},
-      {16, 496, 480, 31, 1, 512},
-      {9000},
-      {20, 9000},
-      {100, 400, 30'000},
-      {0, 0, 1, 0, 700, 0},
-      std::vector<int64_t>(1500, 1),
-  };
-  Generator random(3);
-  for (const double mean : {1.5, 20.0, 300.0}) {
-    all.push_back(random.RowLengths(static_cast<int64_t>(3000 / mean) + 2, mean));
-  }
-  return all;
-}
-
 template <class T>
 class SegmentGradCuda : public GpuTest {};
 TYPED_TEST_SUITE(SegmentGradCuda, GtestTypes<FloatTypes>);

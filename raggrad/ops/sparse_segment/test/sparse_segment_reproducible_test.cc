@@ -279,27 +279,5 @@ TYPED_TEST(SparseSegmentReproducibleTest, ExtraMemoryIsBounded) {
   }
 }
 
-TEST(SparseSegmentReproducible, RefusesDeviceMemoryWithOneError) {
-  const Array<float> grad({1}, Shape{1, 1});
-  const Array<int32_t> ids({0});
-  const auto on_gpu = [](TensorView view) {
-    view.device = Device::Cuda();
-    return view;
-  };
-  const auto refused = [](Code code, std::string_view message) {
-    EXPECT_EQ(code, Code::kUnimplemented);
-    EXPECT_THAT(std::string(message), ::testing::HasSubstr("reproducible sums are not there for this device yet"));
-  };
-  const auto check = [&](const auto& result) { refused(result.status().code(), result.status().message()); };
-  const int32_t one = 1;
-  const TensorView rows = TensorView::Scalar(one);
-  check(SparseSegmentGradV2(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, Reproducible()));
-  check(SparseSegmentGrad(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, Reproducible()));
-  check(SparseSegmentGradV2Padded(SegmentCombiner::kSum, on_gpu(grad), on_gpu(ids), on_gpu(ids), rows, 1,
-                                  Reproducible()));
-  check(Coalesce({on_gpu(grad), on_gpu(ids), 1}, Reproducible()));
-  check(ToDense({on_gpu(grad), on_gpu(ids), 1}, Reproducible()));
-}
-
 }  // namespace
 }  // namespace raggrad

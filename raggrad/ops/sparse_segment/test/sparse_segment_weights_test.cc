@@ -259,36 +259,5 @@ TEST(SparseSegmentWeights, BadWeightsAreRefused) {
               invalid("operands are on different devices [weights: expected that of grad"));
 }
 
-TEST(SparseSegmentWeights, ReproducibleSumsAreUnimplemented) {
-  const Array<float> values{{1, 2}, Shape{2, 1}}, weights{{1, 2}};
-  const Array<int32_t> ids{{0, 1}};
-  const SegmentPooling pooling{SegmentCombiner::kMean, {weights}};
-  Context ctx;
-  ctx.accumulation = Accumulation::kReproducible;
-  const auto unimplemented = StatusIs(Code::kUnimplemented, HasSubstr("weights with reproducible sums"));
-  EXPECT_THAT(SparseSegment(pooling, values, ids, ids, ctx), unimplemented);
-  EXPECT_THAT(SparseSegmentGrad(pooling, values, ids, ids, TensorView::Scalar(2), ctx), unimplemented);
-  EXPECT_THAT(SparseSegmentWeightsGrad(pooling, values, values, ids, ids, ctx), unimplemented);
-}
-
-TEST(SparseSegmentWeights, GpusAreUnimplemented) {
-  const Array<float> values{{1, 2}, Shape{2, 1}}, weights{{1, 2}};
-  const Array<int32_t> ids{{0, 1}};
-  const auto on_gpu = [](TensorView view) {
-    view.device = Device::Cuda();
-    return view;
-  };
-  const SegmentPooling pooling{SegmentCombiner::kMean, {on_gpu(weights)}};
-  const int32_t two = 2;
-  const TensorView rows = on_gpu(values), gpu_ids = on_gpu(ids), dim0 = TensorView::Scalar(two);
-  const auto unimplemented =
-      StatusIs(Code::kUnimplemented, HasSubstr("weights on a GPU [weights: expected host memory"));
-  EXPECT_THAT(SparseSegment(pooling, rows, gpu_ids, gpu_ids), unimplemented);
-  EXPECT_THAT(SparseSegmentGradV2(pooling, rows, gpu_ids, gpu_ids, dim0), unimplemented);
-  EXPECT_THAT(SparseSegmentGradV2Padded(pooling, rows, gpu_ids, gpu_ids, dim0, 2), unimplemented);
-  EXPECT_THAT(SparseSegmentGrad(pooling, rows, gpu_ids, gpu_ids, dim0), unimplemented);
-  EXPECT_THAT(SparseSegmentWeightsGrad(pooling, rows, rows, gpu_ids, gpu_ids), unimplemented);
-}
-
 }  // namespace
 }  // namespace raggrad

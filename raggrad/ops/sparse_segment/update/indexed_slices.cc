@@ -95,7 +95,7 @@ struct Changed {
 };
 
 Changed ChangedBy(const RowUpdate& update, const TensorView (&views)[3]) noexcept {
-  if (std::holds_alternative<Adagrad>(update))
+  if (std::holds_alternative<Adagrad>(update) || std::holds_alternative<RowwiseAdagrad>(update))
     return {{{"table", views[0]}, {"accumulator", views[1]}, {"", views[2]}}, 2};
   if (std::holds_alternative<Adam>(update)) return {{{"table", views[0]}, {"m", views[1]}, {"v", views[2]}}, 3};
   return {{{"table", views[0]}, {"", views[1]}, {"", views[2]}}, 1};
@@ -122,6 +122,8 @@ Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableT
   } else if (const auto* adam = std::get_if<Adam>(&update)) {
     views[1] = adam->m.view();
     views[2] = adam->v.view();
+  } else if (const auto* rowwise = std::get_if<RowwiseAdagrad>(&update)) {
+    views[1] = rowwise->accumulator.view();
   }
   const bool wide = p.grad.dtype == DType::kFloat64;
   const Changed changed = ChangedBy(update, views);
@@ -134,7 +136,9 @@ Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableT
                            : CheckDType(p.ids.op, name, view.dtype, TypeList<float>{});
     if (!type.ok()) return type;
     if (Status s = CheckOperands(p.ids.op, {{"grad", p.grad}, {name, view}}); !s.ok()) return s;
-    const Shape expected = Shape::WithDim0(p.ids.table_rows, p.grad.shape.tail());
+    const bool one_per_row = i > 0 && std::holds_alternative<RowwiseAdagrad>(update);
+    const Shape expected =
+        one_per_row ? Shape{p.ids.table_rows} : Shape::WithDim0(p.ids.table_rows, p.grad.shape.tail());
     if (!expected.valid()) return MakeError(Code::kResourceExhausted, p.ids.op, ": no memory for a shape");
     if (view.shape != expected) {
       return InvalidArgument(p.ids.op, "an array of the update has the wrong shape [", name, ": expected ", expected,

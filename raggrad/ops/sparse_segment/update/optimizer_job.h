@@ -9,10 +9,11 @@
 
 namespace raggrad::sparse_segment {
 
+// The step of a strip. RowwiseAdagrad's is that of Sgd, with a rate for each row.
 inline Optimizer OptimizerOf(const RowUpdate& update) noexcept {
-  return std::holds_alternative<Sgd>(update)       ? Optimizer::kSgd
-         : std::holds_alternative<Adagrad>(update) ? Optimizer::kAdagrad
-                                                   : Optimizer::kAdam;
+  return std::holds_alternative<Adagrad>(update) ? Optimizer::kAdagrad
+         : std::holds_alternative<Adam>(update)  ? Optimizer::kAdam
+                                                 : Optimizer::kSgd;
 }
 
 // The constants of the formulas in row_update.h, computed in double and rounded once.
@@ -34,6 +35,10 @@ OptimizerJob<A> ReadConstants(const RowUpdate& update) noexcept {
     job.gain2 = static_cast<A>(1.0 - adam->beta2);
     job.state1 = static_cast<A*>(adam->m.data);
     job.state2 = static_cast<A*>(adam->v.data);
+  } else if (const auto* rowwise = std::get_if<RowwiseAdagrad>(&update)) {
+    job.rate = static_cast<A>(rowwise->learning_rate);
+    job.epsilon = static_cast<A>(rowwise->epsilon);
+    job.state1 = static_cast<A*>(rowwise->accumulator.data);
   }
   return job;
 }

@@ -22,7 +22,7 @@ struct OptimizerJob {
   A epsilon;
   A gain1;    // 1 - beta1
   A gain2;    // 1 - beta2
-  A* state1;  // Adagrad's sums, Adam's m
+  A* state1;  // Adagrad's sums, Adam's m; RowwiseAdagrad's, one for each row
   A* state2;  // Adam's v
   void (*step)(const OptimizerJob& job, int64_t row, int64_t column, int64_t columns, const A* gradient) noexcept;
   void (*prefetch)(const OptimizerJob& job, int64_t row, int64_t column, int64_t columns) noexcept;

@@ -19,10 +19,10 @@ template <class A>
   return A{1};
 }
 
-// Adds a weight to the sum that the divisor comes from.
+// A weight's term of the sum that the divisor comes from.
 template <class A>
-[[gnu::always_inline]] inline A AddToDivisor(SegmentCombiner combiner, A sum, A weight) noexcept {
-  return sum + (combiner == SegmentCombiner::kSqrtN ? weight * weight : weight);
+[[gnu::always_inline]] inline A DivisorTerm(SegmentCombiner combiner, A weight) noexcept {
+  return combiner == SegmentCombiner::kSqrtN ? weight * weight : weight;
 }
 
 // The divisor of that sum.
@@ -31,7 +31,7 @@ template <class A>
   return combiner == SegmentCombiner::kSqrtN ? SquareRootOf(sum) : sum;
 }
 
-// The divisor of the segment of ids [begin, end).
+// The divisor of the segment of ids [begin, end), left to right.
 template <class A>
 [[gnu::always_inline]] inline A DivisorOf(SegmentCombiner combiner, WeightDivisor divisor, const A* weights,
                                           int64_t begin, int64_t end) noexcept {
@@ -39,7 +39,7 @@ template <class A>
     return CountDivisor<A>(combiner, end - begin);
   }
   A sum = 0;
-  for (int64_t i = begin; i < end; ++i) sum = AddToDivisor(combiner, sum, weights[i]);
+  for (int64_t i = begin; i < end; ++i) sum += DivisorTerm(combiner, weights[i]);
   return WeightsDivisor(combiner, sum);
 }
 

@@ -1,13 +1,18 @@
-// Runs of equal segment ids. Internal to the family.
+// Runs of equal segment ids, and the divisor of one. Internal to the family.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 
+#include "raggrad/core/context.h"
 #include "raggrad/cpu/chunks.h"
+#include "raggrad/ops/sparse_segment/weights/divisor.h"
+#include "raggrad/ops/sparse_segment/weights/order_free_sum.h"
 
 namespace raggrad::sparse_segment {
+
+inline bool IsReproducible(const Context& ctx) noexcept { return ctx.accumulation == Accumulation::kReproducible; }
 
 inline constexpr int64_t kWeightGrain = 1 << 14;  // ids per chunk at least
 
@@ -23,6 +28,17 @@ void ForEachRun(const Seg* segment_ids, int64_t n, int64_t begin, int64_t end, c
     while (i < n && segment_ids[i] == segment_ids[start]);
     f(start, i);
   }
+}
+
+// D(s) of the segment of ids [begin, end), summed as the call asks.
+template <class A>
+A DivisorOfRun(SegmentCombiner combiner, WeightDivisor divisor, const A* weights, int64_t begin, int64_t end,
+               const Context& ctx) noexcept {
+  if (combiner == SegmentCombiner::kSum || divisor == WeightDivisor::kCount || !IsReproducible(ctx)) {
+    return DivisorOf(combiner, divisor, weights, begin, end);
+  }
+  const auto term = [&](int64_t i) { return DivisorTerm(combiner, weights[i]); };
+  return WeightsDivisor(combiner, SumOrderFree<A>(begin, end, term));
 }
 
 // Whether the segment ids ascend.

@@ -3,15 +3,35 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/weights/divisor.h"
+#include "raggrad/ops/sparse_segment/weights/order_free_sum.h"
 #include "raggrad/ops/sparse_segment/weights/runs.h"
 #include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad::sparse_segment {
+
+// Sets sums[s] to the sum of the terms of segment s, with the same bits in every order of the ids.
+template <class A, class Seg>
+Status SumEachOrderFree(const GradProblem& p, const Seg* segment_ids, const A* weights, const Context& ctx,
+                        A* sums) noexcept {
+  Result<Scratch<OrderFreeSum<A>>> made = Scratch<OrderFreeSum<A>>::Make(ctx, p.ids.num_segments);
+  if (!made.ok()) return made.status();
+  OrderFreeSum<A>* const exact = made->data();
+  std::uninitialized_default_construct_n(exact, p.ids.num_segments);
+  const auto for_each = [&](const auto& f) {
+    for (int64_t i = 0; i < p.ids.n(); ++i) f(exact[segment_ids[i]], DivisorTerm(p.combiner, weights[i]));
+  };
+  for_each([](OrderFreeSum<A>& sum, A term) { sum.Look(term); });
+  for (int64_t s = 0; s < p.ids.num_segments; ++s) exact[s].BeginToAdd();
+  for_each([](OrderFreeSum<A>& sum, A term) { sum.Add(term); });
+  for (int64_t s = 0; s < p.ids.num_segments; ++s) sums[s] = exact[s].Round();
+  return {};
+}
 
 // D(s) of all segments of checked ids that do not ascend.
 template <class A, class Seg>
@@ -24,10 +44,11 @@ Result<Scratch<A>> MakeDivisors(const GradProblem& p, const Seg* segment_ids, co
     for (int64_t s = 0; s < p.ids.num_segments; ++s) divisors[s] = CountDivisor<A>(p.combiner, counts[s]);
     return made;
   }
-  std::fill_n(divisors, p.ids.num_segments, A{0});
-  for (int64_t i = 0; i < p.ids.n(); ++i) {
-    A& sum = divisors[segment_ids[i]];
-    sum = AddToDivisor(p.combiner, sum, weights[i]);
+  if (IsReproducible(ctx)) {
+    if (Status s = SumEachOrderFree(p, segment_ids, weights, ctx, divisors); !s.ok()) return s;
+  } else {
+    std::fill_n(divisors, p.ids.num_segments, A{0});
+    for (int64_t i = 0; i < p.ids.n(); ++i) divisors[segment_ids[i]] += DivisorTerm(p.combiner, weights[i]);
   }
   for (int64_t s = 0; s < p.ids.num_segments; ++s) divisors[s] = WeightsDivisor(p.combiner, divisors[s]);
   return made;
@@ -51,7 +72,7 @@ Status ForEachFactor(const GradProblem& p, const int64_t* counts, const A* weigh
     if (ascending) {  // a segment is one run of ids
       return cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
         ForEachRun(segment_ids, n, chunk_begin, chunk_end, [&](int64_t begin, int64_t end) {
-          const A divisor = DivisorOf(p.combiner, p.weights->divisor, weights, begin, end);
+          const A divisor = DivisorOfRun(p.combiner, p.weights->divisor, weights, begin, end, ctx);
           for (int64_t i = begin; i < end; ++i) emit(i, segment_ids[begin], Divide(weights[i], divisor));
         });
       });

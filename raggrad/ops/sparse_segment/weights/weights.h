@@ -43,18 +43,6 @@ inline Status CheckWeightedIds(std::string_view op, const SegmentWeights* weight
                    UINT32_MAX, " elements, got ", n, "]");
 }
 
-// The errors for weights where they are not implemented: in device memory, and with reproducible sums.
-inline Status CheckWeightsHere(std::string_view op, const SegmentWeights* weights, const Context& ctx) noexcept {
-  if (weights == nullptr) return {};
-  if (!weights->values.device.is_cpu()) {
-    return MakeError(Code::kUnimplemented, op, ": weights on a GPU [weights: expected host memory, got ",
-                     weights->values.device, "]");
-  }
-  if (ctx.accumulation != Accumulation::kReproducible) return {};
-  return MakeError(Code::kUnimplemented, op,
-                   ": weights with reproducible sums [accumulation: expected sequential or fast]");
-}
-
 template <class A, class W>
 A WidenWeight(W weight) noexcept {
   if constexpr (kIsShortFloat<W>) {

@@ -59,13 +59,6 @@ Status CheckCount(std::string_view op, const TensorView& grad) noexcept {
                          grad.dim(0), "]");
 }
 
-Result<Tensor> Run(const WeightsGradProblem& problem, const Context& ctx) noexcept {
-  const std::string_view op = problem.forward.op;
-  if (Status s = CheckWeightsHere(op, problem.forward.weights, ctx); !s.ok()) return s;
-  if (!problem.grad.device.is_cpu()) return NoKernelForDevice(op, problem.grad.device);
-  return WithOp(op, [&] { return cpu::InFloatEnvironment([&] { return on_cpu::WeightsGrad(problem, ctx); }); });
-}
-
 }  // namespace
 }  // namespace sparse_segment
 
@@ -80,15 +73,15 @@ Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const Ten
   if (Status s = CheckGiven(op, weights); !s.ok()) return s;
   if (Status s = CheckWeights(op, weights, indices.dim(0), {"data", data}); !s.ok()) return s;
   if (Status s = CheckCount(op, grad); !s.ok()) return s;
-  return Run({{.op = op,
-               .combiner = pooling.combiner,
-               .data = data,
-               .indices = indices,
-               .segment_ids = segment_ids,
-               .num_segments = grad.dim(0),
-               .weights = weights},
-              grad},
-             ctx);
+  return WeightsGrad({{.op = op,
+                       .combiner = pooling.combiner,
+                       .data = data,
+                       .indices = indices,
+                       .segment_ids = segment_ids,
+                       .num_segments = grad.dim(0),
+                       .weights = weights},
+                      grad},
+                     ctx);
 }
 
 Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
@@ -103,16 +96,16 @@ Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const Ten
   if (Status s = CheckAscending(op, state); !s.ok()) return s;
   if (Status s = CheckGiven(op, weights); !s.ok()) return s;
   if (Status s = CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
-  return Run({{.op = op,
-               .combiner = pooling.combiner,
-               .data = data,
-               .indices = state.indices_view(),
-               .segment_ids = state.segment_ids_view(),
-               .num_segments = state.sizes.num_segments,
-               .ids_checked = true,
-               .weights = weights},
-              grad},
-             ctx);
+  const WeightsGradProblem problem = {{.op = op,
+                                       .combiner = pooling.combiner,
+                                       .data = data,
+                                       .indices = state.indices_view(),
+                                       .segment_ids = state.segment_ids_view(),
+                                       .num_segments = state.sizes.num_segments,
+                                       .ids_checked = true,
+                                       .weights = weights},
+                                      grad};
+  return UsingPlan(op, plan, ctx, [&] { return WeightsGrad(problem, ctx); });
 }
 
 }  // namespace raggrad

@@ -35,10 +35,11 @@ Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, con
 
 // Turns the dot products of a segment, ids [begin, end), into the gradient of its weights.
 template <class A>
-void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t end, A* dots) noexcept {
+void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t end, const Context& ctx,
+            A* dots) noexcept {
   if (p.combiner == SegmentCombiner::kSum) return;
   const WeightDivisor by = p.weights->divisor;
-  const A divisor = DivisorOf(p.combiner, by, weights, begin, end);
+  const A divisor = DivisorOfRun(p.combiner, by, weights, begin, end, ctx);
   if (by == WeightDivisor::kCount) {
     for (int64_t i = begin; i < end; ++i) dots[i] /= divisor;
     return;
@@ -48,7 +49,11 @@ void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t en
     return;
   }
   A total = 0;  // the dot product of grad and the weighted sum of rows
-  for (int64_t i = begin; i < end; ++i) total += weights[i] * dots[i];
+  if (IsReproducible(ctx)) {
+    total = SumOrderFree<A>(begin, end, [&](int64_t i) { return weights[i] * dots[i]; });
+  } else {
+    for (int64_t i = begin; i < end; ++i) total += weights[i] * dots[i];
+  }
   const A mean = total / divisor;
   if (p.combiner == SegmentCombiner::kMean) {
     for (int64_t i = begin; i < end; ++i) dots[i] = (dots[i] - mean) / divisor;
@@ -81,7 +86,7 @@ Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noex
 
   Executor& executor = ExecutorOf(ctx);
   const Seg* const segment_ids = f.segment_ids.As<Seg>();
-  const auto finish = [&](int64_t begin, int64_t end) { Finish(f, weights->data(), begin, end, dots); };
+  const auto finish = [&](int64_t begin, int64_t end) { Finish(f, weights->data(), begin, end, ctx, dots); };
   const Status finished = Visit(WeightTypes<A>{}, values.dtype, [&]<class W>() -> Status {
     W* const out = output->As<W>();
     return cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, f.n(), kWeightGrain),

@@ -1,0 +1,63 @@
+// Magnitudes of contributions, which kReproducible has to know before it sums a row (core/sum_grid.h).
+#pragma once
+
+#include "raggrad/cuda/arithmetic.cuh"
+#include "raggrad/cuda/device.cuh"
+#include "raggrad/ops/sparse_segment/grad/row_sink.cuh"
+
+namespace raggrad::sparse_segment::on_cuda {
+
+// The larger of `largest` and |x|, if that is finite. Magnitudes have the order of their bits.
+template <class A>
+__device__ A LargerFinite(A largest, A x) {
+  const A magnitude = fabs(x);
+  return magnitude > largest && magnitude - magnitude == 0 ? magnitude : largest;
+}
+
+template <class A>
+using MagnitudeBits = std::conditional_t<std::is_same_v<A, double>, unsigned long long, unsigned int>;
+
+template <class A>
+__device__ MagnitudeBits<A> BitsOfMagnitude(A magnitude) {
+  return __builtin_bit_cast(MagnitudeBits<A>, magnitude);
+}
+
+// In global or shared memory. Neither may be negative.
+template <class A>
+__device__ void AtomicLarger(A* largest, A magnitude) {
+  atomicMax(reinterpret_cast<MagnitudeBits<A>*>(largest), BitsOfMagnitude(magnitude));
+}
+
+// The largest finite product of `factor` and a value of a row whose largest finite magnitude is known. Rounding keeps
+// the order, so it is that of the largest value, unless it overflows.
+template <class T>
+__device__ SumType<T> LargestProduct(const T* row, int64_t width, SumType<T> largest, SumType<T> factor) {
+  using A = SumType<T>;
+  A product = cuda::Multiply(largest, fabs(factor));
+  if (product - product == 0) return product;
+  product = 0;
+  for (int64_t c = 0; c < width; ++c) product = LargerFinite(product, cuda::Multiply(cuda::Widen(row[c]), factor));
+  return product;
+}
+
+// The largest of the magnitudes that neighbouring lanes have, 2^k of them, for each of these lanes.
+template <class A>
+__device__ A LargestOfLanes(A magnitude, int lanes) {
+  const uint32_t mask = lanes == static_cast<int>(cuda::kWarp)
+                            ? cuda::kAllLanes
+                            : ((1U << lanes) - 1) << (cuda::Lane() & ~(static_cast<unsigned>(lanes) - 1));
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    const A other = __shfl_xor_sync(mask, magnitude, step);
+    if (other > magnitude) magnitude = other;
+  }
+  return magnitude;
+}
+
+// A row that begins in a group and extends into the next.
+template <class A>
+struct SpanningRow {
+  A largest;       // finite magnitude of its contributions
+  uint32_t count;  // of its contributions
+};
+
+}  // namespace raggrad::sparse_segment::on_cuda

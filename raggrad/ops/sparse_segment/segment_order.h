@@ -1,0 +1,44 @@
+// Ids in any order, for operators that need their segments in order, and ids out of range. Host memory only.
+// Internal to the library, and exported for its doors and bindings.
+#pragma once
+
+#include <optional>
+
+#include "raggrad/core/context.h"
+#include "raggrad/core/result.h"
+#include "raggrad/core/tensor.h"
+#include "raggrad/core/tensor_view.h"
+
+#pragma GCC visibility push(default)
+namespace raggrad {
+
+// Where ids lie, and the segments they name.
+struct SegmentOrder {
+  Tensor positions;    // [kept], int32; int64 if there are 2^31 ids or more
+  Tensor segment_ids;  // [kept], int32
+};
+
+enum class OutOfRange {
+  kError,  // INVALID_ARGUMENT names the first id that is out of range
+  kDrop,   // they are left out, negative ones too
+};
+
+// The positions of all ids, ordered by segment; those of one segment ascend. Nothing if the ids come in order and none
+// is left out: one pass over them, and no memory.
+//
+//   segment_ids   [n]  int32 or int64, in [0, num_segments), any order; n < 2^32
+//   num_segments       in [0, 2^31)
+//
+// The result takes 8 bytes per id, and a stable radix sort 16 more meanwhile, or none if only ids were left out.
+Result<std::optional<SegmentOrder>> OrderBySegment(const TensorView& segment_ids, int64_t num_segments,
+                                                   OutOfRange out_of_range, const Context& ctx = {}) noexcept;
+
+// The positions of the ids in range, ascending. Nothing if all are in range. Takes what the result takes.
+Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, int64_t num_segments,
+                                                const Context& ctx = {}) noexcept;
+
+// out[i] = values[positions[i]], for a vector of any type but strings. `values` has all of these positions.
+Result<Tensor> TakeAt(const TensorView& values, const TensorView& positions, const Context& ctx = {}) noexcept;
+
+}  // namespace raggrad
+#pragma GCC visibility pop

@@ -1,0 +1,324 @@
+// Checks, and the split of the loops over workers. Only the CPU has these functions.
+#include "raggrad/ops/sparse_segment/split_sums.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "raggrad/core/operands.h"
+#include "raggrad/cpu/chunks.h"
+#include "raggrad/cpu/float_environment.h"
+#include "raggrad/cpu/isa_choice.h"
+#include "raggrad/cpu/row_split.h"
+#include "raggrad/ops/sparse_segment/forward/check_ids.h"
+#include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
+#include "raggrad/ops/sparse_segment/ids.h"
+#include "raggrad/ops/sparse_segment/kernels.h"
+
+namespace raggrad {
+namespace sparse_segment {
+namespace {
+
+constexpr int64_t kMostTerms = int64_t{1} << 48;  // of one sum: grids of more would leave the range of double
+
+DType SumDType(DType data) noexcept { return data == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+int64_t SumsPerColumn(DType data) noexcept { return data == DType::kFloat64 ? 2 : 1; }
+
+Status CheckHost(std::string_view op, const TensorView& view) noexcept {
+  if (view.device.is_cpu()) return {};
+  return MakeError(Code::kUnimplemented, op, ": these sums are not there for this device yet [operands: expected host ",
+                   "memory, got ", view.device, "]");
+}
+
+Status CheckSegmentArray(std::string_view op, std::string_view name, const TensorView& view, DType dtype,
+                         int64_t segments) noexcept {
+  if (view.dtype == dtype && view.rank() == 1 && view.dim(0) == segments) return {};
+  return InvalidArgument(op, "an array has the wrong type or shape [", name, ": expected ", dtype, " of shape [",
+                         segments, "], got ", view.dtype, " of shape ", view.shape, "]");
+}
+
+// Checks largest and counts, values included: each decides about powers of two that must exist.
+template <class A>
+Status CheckGrids(std::string_view op, const TensorView& largest, const TensorView& counts) noexcept {
+  const A* const magnitudes = largest.As<A>();
+  const int64_t* const numbers = counts.As<int64_t>();
+  for (int64_t s = 0; s < counts.dim(0); ++s) {
+    if (numbers[s] < 0 || numbers[s] >= kMostTerms) {
+      return InvalidArgument(op, "a number of terms is out of range [counts[", s, "]: expected 0 to ", kMostTerms - 1,
+                             ", got ", numbers[s], "]");
+    }
+    if (!(magnitudes[s] - magnitudes[s] == 0 && magnitudes[s] >= 0)) {
+      return InvalidArgument(op, "a magnitude is out of range [largest[", s,
+                             "]: expected a finite number that is not negative]");
+    }
+  }
+  return {};
+}
+
+// The grid of a sum that has terms. The addition makes +0 of -0 and of subnormal numbers.
+template <class A>
+SumGrid<A> GridAt(const TensorView& largest, const TensorView& counts, int64_t segment) noexcept {
+  return GridOf(largest.As<A>()[segment] + A{0}, counts.As<int64_t>()[segment]);
+}
+
+Result<ForwardProblem> CheckTerms(std::string_view op, const SplitTerms& terms, int64_t num_segments,
+                                  SegmentWeights& factors) noexcept {
+  const auto& [data, indices, segment_ids, factor] = terms;
+  if (Status s = CheckDType(op, "data", data.dtype, FloatTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"data", data}, {"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) {
+    return s;
+  }
+  if (Status s = CheckHost(op, data); !s.ok()) return s;
+  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
+  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
+  if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
+  if (data.rank() == 0) {
+    return InvalidArgument(op, "Shape must be at least rank 1 [data: expected at least rank 1, got a scalar]");
+  }
+  if (num_segments < 0 || num_segments > INT32_MAX) {
+    return InvalidArgument(op, "the number of segments is out of range [num_segments: expected 0 to ", INT32_MAX,
+                           ", got ", num_segments, "]");
+  }
+  if (factor) {
+    if (Status s = CheckOperands(op, {{"data", data}, {"factors", *factor}}); !s.ok()) return s;
+    if (Status s = CheckSegmentArray(op, "factors", *factor, SumDType(data.dtype), indices.dim(0)); !s.ok()) return s;
+    factors.values = *factor;
+  }
+  return ForwardProblem{.op = op,
+                        .combiner = SegmentCombiner::kSum,
+                        .data = data,
+                        .indices = indices,
+                        .segment_ids = segment_ids,
+                        .num_segments = num_segments,
+                        .weights = factor ? &factors : nullptr};
+}
+
+// Calls run(row_begin, row_end, column_begin, column_end, first_id) in parallel for ranges of segments. first_id(row)
+// is the first id of a segment.
+template <class Seg, class F>
+Status ForEachRange(const ForwardProblem& p, int64_t width, int64_t row_bytes, const Context& ctx,
+                    const F& run) noexcept {
+  const Seg* const ids = p.segment_ids.As<Seg>();
+  const auto first_id = [ids, n = p.n()](int64_t row) { return std::lower_bound(ids, ids + n, row) - ids; };
+  const int64_t rows = *p.num_segments;
+  // The first segment that begins at id `unit` or later, so that work is cut by ids. Segments without ids come along.
+  const auto row_at = [&](int64_t unit) { return unit >= p.n() ? rows : unit == 0 ? 0 : int64_t{ids[unit - 1]} + 1; };
+  const auto length = [&](int64_t row) { return first_id(row + 1) - first_id(row); };
+  Executor& executor = ExecutorOf(ctx);
+  const cpu::Chunks chunks = cpu::SplitRows(executor, p.n(), std::max<int64_t>(row_bytes, 1));
+  return cpu::RunRows(executor, chunks, rows, width, row_at, length,
+                      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+                        run(row_begin, row_end, column_begin, column_end, first_id);
+                      });
+}
+
+template <class T, class Idx>
+PoolJob<T, Idx> JobOf(const ForwardProblem& p, int64_t width) noexcept {
+  return {.combiner = p.combiner,
+          .data = p.data.As<T>(),
+          .width = width,
+          .indices = p.indices.As<Idx>(),
+          .num_ids = p.n(),
+          .output = nullptr,
+          .weights = p.weights != nullptr ? p.weights->values.As<SumType<T>>() : nullptr};
+}
+
+template <class T, class Idx>
+Result<const PoolReproducibly<T, Idx>*> LoopsOf(const Context& ctx) noexcept {
+  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
+  if (!loops.ok()) return loops.status();
+  return &(*loops)->template of<T>().template with<Idx>();
+}
+
+int64_t WidthOf(const ForwardProblem& p) noexcept {
+  return p.n() == 0 ? 0 : Shape::Product(p.data.shape.tail()).value_or(0);
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> Largest(const ForwardProblem& p, const Context& ctx) noexcept {
+  using A = SumType<T>;
+  const auto run = LoopsOf<T, Idx>(ctx);
+  if (!run.ok()) return run.status();
+  if (Status s = on_cpu::CheckIds<Idx, Seg>(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
+  Result<Tensor> output = AllocateOutput(ctx, 0, SumDType(p.data.dtype), Shape{*p.num_segments});
+  if (!output.ok()) return output;
+  A* const out = output->As<A>();
+  std::fill_n(out, *p.num_segments, A{0});
+  const int64_t width = WidthOf(p);
+  if (width == 0) return output;
+  const PoolJob<T, Idx> job = JobOf<T, Idx>(p, width);
+  // One column: the search for the largest value is not cut by columns.
+  const Status done = ForEachRange<Seg>(p, 1, width * static_cast<int64_t>(sizeof(T)), ctx,
+                                        [&](int64_t begin, int64_t end, int64_t, int64_t, const auto& first_id) {
+                                          int64_t id = first_id(begin);
+                                          const Seg* const segments = p.segment_ids.As<Seg>();
+                                          const int64_t last = first_id(end);
+                                          while (id < last) {
+                                            const Seg segment = segments[id];
+                                            int64_t next = id;
+                                            while (next < last && segments[next] == segment) ++next;
+                                            out[segment] = (*run)->largest(job, {id, next});
+                                            id = next;
+                                          }
+                                        });
+  if (!done.ok()) return done;
+  return output;
+}
+
+// The error for a segment with more terms than its count says.
+template <class Seg>
+Status CheckTermCounts(const ForwardProblem& p, const int64_t* counts) noexcept {
+  const Seg* const segments = p.segment_ids.As<Seg>();
+  for (int64_t begin = 0, end = 0; begin < p.n(); begin = end) {
+    while (end < p.n() && segments[end] == segments[begin]) ++end;
+    if (counts[segments[begin]] < end - begin) {
+      return InvalidArgument(p.op, "a sum has more terms than all processes together [counts[", segments[begin],
+                             "]: expected at least ", end - begin, ", got ", counts[segments[begin]], "]");
+    }
+  }
+  return {};
+}
+
+template <class T, class Idx, class Seg>
+Result<Tensor> Sums(const ForwardProblem& p, const TensorView& largest, const TensorView& counts,
+                    const Context& ctx) noexcept {
+  using A = SumType<T>;
+  const auto run = LoopsOf<T, Idx>(ctx);
+  if (!run.ok()) return run.status();
+  if (Status s = on_cpu::CheckIds<Idx, Seg>(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
+  if (Status s = CheckGrids<A>(p.op, largest, counts); !s.ok()) return s;
+  if (Status s = CheckTermCounts<Seg>(p, counts.As<int64_t>()); !s.ok()) return s;
+  const int64_t width = Shape::Product(p.data.shape.tail()).value_or(INT64_MAX / SumGrid<A>::kSums);
+  const int64_t row_length = width * SumGrid<A>::kSums;
+  const Shape shape{*p.num_segments, row_length};
+  if (!shape.NumElements()) {
+    return InvalidArgument(p.op, "Shape ", shape, " results in overflow when computing number of elements [sums]");
+  }
+  Result<Tensor> output = AllocateOutput(ctx, 0, DType::kFloat64, shape);
+  if (!output.ok()) return output;
+  if (output->bytes() == 0) return output;
+  auto* const out = output->As<double>();
+  const PoolJob<T, Idx> job = JobOf<T, Idx>(p, width);
+  const auto sum = [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
+                       const auto& first_id) {
+    const Seg* const segments = p.segment_ids.As<Seg>();
+    int64_t id = first_id(row_begin);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      double* const sums = out + row * row_length;
+      int64_t next = id;
+      while (next < p.n() && segments[next] == row) ++next;
+      if (next == id) {
+        std::memset(sums, 0, static_cast<size_t>(row_length) * sizeof(double));
+      } else {
+        const auto grid = GridAt<A>(largest, counts, row);
+        (*run)->sum_piece(job, grid, {id, next}, {column_begin, column_end}, sums);
+      }
+      id = next;
+    }
+  };
+  const Status done = ForEachRange<Seg>(p, width, row_length * static_cast<int64_t>(sizeof(double)), ctx, sum);
+  if (!done.ok()) return done;
+  return output;
+}
+
+template <class T>
+Result<Tensor> Round(std::string_view op, SegmentCombiner combiner, const TensorView& sums, const TensorView& largest,
+                     const TensorView& counts, const Context& ctx) noexcept {
+  using A = SumType<T>;
+  const auto run = LoopsOf<T, int32_t>(ctx);
+  if (!run.ok()) return run.status();
+  if (Status s = CheckGrids<A>(op, largest, counts); !s.ok()) return s;
+  const int64_t rows = sums.dim(0);
+  const int64_t row_length = sums.dim(1);
+  const int64_t width = row_length / SumGrid<A>::kSums;
+  Result<Tensor> output = AllocateOutput(ctx, 0, kDTypeOf<T>, Shape{rows, width});
+  if (!output.ok()) return output;
+  if (output->bytes() == 0) return output;
+  const PoolJob<T, int32_t> job = {
+      .combiner = combiner, .data = {}, .width = width, .indices = {}, .num_ids = 0, .output = output->As<T>()};
+  Executor& executor = ExecutorOf(ctx);
+  const cpu::Chunks chunks = cpu::SplitRows(executor, rows, row_length * static_cast<int64_t>(sizeof(double)));
+  const Status done = cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t count = counts.As<int64_t>()[row];
+      if (count == 0) {
+        std::memset(static_cast<void*>(job.output + row * width), 0, static_cast<size_t>(width) * sizeof(T));
+      } else {
+        (*run)->finish(job, row, count, GridAt<A>(largest, counts, row), sums.As<double>() + row * row_length);
+      }
+    }
+  });
+  if (!done.ok()) return done;
+  return output;
+}
+
+// Calls f() in the library's floating-point environment; errors get the operator's name.
+template <class F>
+Result<Tensor> OnCpu(std::string_view op, const F& f) noexcept {
+  return WithOp(op, [&] { return cpu::InFloatEnvironment(f); });
+}
+
+// Calls f<T, Idx, Seg>() with the problem's types.
+template <class F>
+Result<Tensor> Run(const ForwardProblem& p, const F& f) noexcept {
+  return OnCpu(p.op, [&] {
+    return Visit(FloatTypes{}, p.data.dtype, [&]<class T>() {
+      return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() {
+        return Visit(IndexTypes{}, p.segment_ids.dtype,
+                     [&]<class Seg>() -> Result<Tensor> { return f.template operator()<T, Idx, Seg>(); });
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace sparse_segment
+
+Result<Tensor> LargestSplitTerms(const SplitTerms& terms, int64_t num_segments, const Context& ctx) noexcept {
+  SegmentWeights factors;
+  const auto problem = sparse_segment::CheckTerms("LargestSplitTerms", terms, num_segments, factors);
+  if (!problem.ok()) return problem.status();
+  return sparse_segment::Run(
+      *problem, [&]<class T, class Idx, class Seg>() { return sparse_segment::Largest<T, Idx, Seg>(*problem, ctx); });
+}
+
+Result<Tensor> SumSplitTerms(const SplitTerms& terms, const TensorView& largest, const TensorView& counts,
+                             const Context& ctx) noexcept {
+  constexpr std::string_view op = "SumSplitTerms";
+  if (Status s = CheckOperands(op, {{"data", terms.data}, {"largest", largest}, {"counts", counts}}); !s.ok()) return s;
+  const int64_t segments = counts.rank() == 1 ? counts.dim(0) : 0;
+  SegmentWeights factors;
+  const auto problem = sparse_segment::CheckTerms(op, terms, segments, factors);
+  if (!problem.ok()) return problem.status();
+  const DType type = sparse_segment::SumDType(terms.data.dtype);
+  if (Status s = sparse_segment::CheckSegmentArray(op, "counts", counts, DType::kInt64, segments); !s.ok()) return s;
+  if (Status s = sparse_segment::CheckSegmentArray(op, "largest", largest, type, segments); !s.ok()) return s;
+  return sparse_segment::Run(*problem, [&]<class T, class Idx, class Seg>() {
+    return sparse_segment::Sums<T, Idx, Seg>(*problem, largest, counts, ctx);
+  });
+}
+
+Result<Tensor> RoundSplitSums(SegmentCombiner combiner, DType dtype, const TensorView& sums, const TensorView& largest,
+                              const TensorView& counts, const Context& ctx) noexcept {
+  constexpr std::string_view op = "RoundSplitSums";
+  if (Status s = CheckDType(op, "dtype", dtype, FloatTypes{}); !s.ok()) return s;
+  if (Status s = CheckDType(op, "sums", sums.dtype, TypeList<double>{}); !s.ok()) return s;
+  if (Status s = CheckOperands(op, {{"sums", sums}, {"largest", largest}, {"counts", counts}}); !s.ok()) return s;
+  if (Status s = sparse_segment::CheckHost(op, sums); !s.ok()) return s;
+  const int64_t per_column = sparse_segment::SumsPerColumn(dtype);
+  if (sums.rank() != 2 || sums.dim(1) % per_column != 0) {
+    return InvalidArgument(op, "sums have the wrong shape [sums: expected 2 dimensions, the second a multiple of ",
+                           per_column, ", got shape ", sums.shape, "]");
+  }
+  const DType type = sparse_segment::SumDType(dtype);
+  const int64_t rows = sums.dim(0);
+  if (Status s = sparse_segment::CheckSegmentArray(op, "largest", largest, type, rows); !s.ok()) return s;
+  if (Status s = sparse_segment::CheckSegmentArray(op, "counts", counts, DType::kInt64, rows); !s.ok()) return s;
+  return sparse_segment::OnCpu(op, [&] {
+    return Visit(FloatTypes{}, dtype,
+                 [&]<class T>() { return sparse_segment::Round<T>(op, combiner, sums, largest, counts, ctx); });
+  });
+}
+
+}  // namespace raggrad
