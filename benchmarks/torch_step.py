@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Times a whole training step of an embedding bag, forward, backward and optimizer, in torch and in raggrad.torch.
+"""Times a whole training step of embedding bags, forward, backward and optimizer, in torch and in raggrad.torch.
 
     benchmarks/torch_step.py --steps 15
+    benchmarks/torch_step.py --device cuda --steps 200
 
-Prints a table in milliseconds: the median of all steps. Both packages take turns, step by step, so that a busy machine
-slows both. The workloads have the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32.
+Prints a table in milliseconds: the median of all steps, for torch and for raggrad.torch with a separate and a fused
+optimizer. All take turns, step by step, so that a busy machine slows all. step-A, -C and -D have the sizes of
+segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26 modules of torch
+against one EmbeddingBagCollection.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import raggrad.torch as rt
 import torch
@@ -26,33 +30,102 @@ WORKLOADS = {
     "step-C": "segment-C-f32",
     "step-D": "segment-D-f32",
 }
+COLLECTION = "collection"
 OPTIMIZERS = {
     "SparseAdam": (torch.optim.SparseAdam, rt.optim.SparseAdam),
     "SGD": (torch.optim.SGD, rt.optim.SparseSGD),
 }
+# Categories of Criteo's 26 features, large ones cut at a million; 8,192 samples of 1 to 8 ids, dim 32.
+ROWS = [1460, 583, 1_000_000, 1_000_000, 305, 24, 12517, 633, 3, 93145, 5683, 1_000_000, 3194]
+ROWS += [27, 14992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286181, 105, 142572]
+BATCH, DIM = 8192, 32
 
 
-def step_of(bag: Any, optimizer: Any, inputs: dict[str, Any]) -> Callable[[], None]:
-    grad = torch.from_numpy(inputs["grad"])
-    ids = torch.from_numpy(inputs["indices"]).long()
-    segment_ids = torch.from_numpy(inputs["segment_ids"]).long()
-    offsets = torch.searchsorted(segment_ids, torch.arange(len(grad)))
+class Steps(NamedTuple):
+    """The same step three times."""
+
+    torch: Callable[[], None]
+    separate: Callable[[], None]
+    fused: Callable[[], None]
+
+
+def step_of(
+    parameters: Iterable[Any], optimizer: Callable[..., Any], backward: Callable[[], None]
+) -> Callable[[], None]:
+    update = optimizer(parameters, lr=0.01)
 
     def step() -> None:
-        optimizer.zero_grad()
-        bag(ids, offsets).backward(grad)
-        optimizer.step()
+        update.zero_grad()
+        backward()
+        update.step()
 
     return step
 
 
-def time_in_turns(steps: list[Callable[[], None]], rounds: int) -> list[float]:
+def steps_of(make: Callable[[Any], tuple[Any, Callable[[], None]]], optimizer: str) -> Steps:
+    """make(package) returns a module and a function that runs it forward and backward."""
+    theirs, ours = OPTIMIZERS[optimizer]
+    kinds = (torch.nn, theirs), (rt, ours), (rt, lambda params, lr: ours(params, lr=lr, fused=True))
+    made = [(make(package), kind) for package, kind in kinds]
+    return Steps(*[step_of(list(module.parameters()), kind, backward) for (module, backward), kind in made])
+
+
+def one_bag(name: str, optimizer: str, device: str) -> Steps:
+    inputs = BY_NAME[WORKLOADS[name]].inputs()
+    grad = torch.from_numpy(inputs["grad"])
+    segment_ids = torch.from_numpy(inputs["segment_ids"]).long()
+    offsets = torch.searchsorted(segment_ids, torch.arange(len(grad))).to(device)
+    ids, grad = torch.from_numpy(inputs["indices"]).long().to(device), grad.to(device)
+
+    def make(package: Any) -> tuple[Any, Callable[[], None]]:
+        shape = int(inputs["dense_output_dim0"]), grad.shape[1]
+        bag = package.EmbeddingBag(*shape, mode="mean", sparse=True, device=device)
+        return bag, lambda: bag(ids, offsets).backward(grad)
+
+    return steps_of(make, optimizer)
+
+
+def zipf_bags(rows: int, generator: Any, device: str) -> tuple[Any, Any]:
+    """Ids and offsets of a batch: the number of ids is uniform, the ids follow 1 / rank."""
+    sizes = torch.randint(1, 9, (BATCH,), generator=generator)
+    draws = torch.rand(int(sizes.sum()), generator=generator, dtype=torch.float64)
+    ids = (torch.exp(draws * torch.log(torch.tensor(rows + 1.0))).long() - 1).clamp(0, rows - 1)
+    return ids.to(device), (torch.cumsum(sizes, 0) - sizes).to(device)
+
+
+def collection(optimizer: str, device: str) -> Steps:
+    generator = torch.Generator().manual_seed(0)
+    features = {f"c{i}": zipf_bags(rows, generator, device) for i, rows in enumerate(ROWS)}
+    grad = torch.randn(BATCH, DIM, generator=generator).to(device)
+
+    def make(package: Any) -> tuple[Any, Callable[[], None]]:
+        if package is torch.nn:
+            bags = [torch.nn.EmbeddingBag(rows, DIM, mode="sum", sparse=True, device=device) for rows in ROWS]
+            module: Any = torch.nn.ModuleDict(dict(zip(features, bags, strict=True)))
+            pool = lambda: {name: module[name](*feature) for name, feature in features.items()}  # noqa: E731
+        else:
+            tables = dict(zip(features, [(rows, DIM) for rows in ROWS], strict=True))
+            module = rt.EmbeddingBagCollection(tables, mode="sum", sparse=True, device=device)
+            pool = lambda: module(features)  # noqa: E731
+
+        def backward() -> None:
+            pooled = list(pool().values())
+            torch.autograd.backward(pooled, [grad] * len(pooled))
+
+        return module, backward
+
+    return steps_of(make, optimizer)
+
+
+def time_in_turns(steps: Steps, rounds: int, wait: Callable[[], None]) -> list[float]:
     """The median of each, in milliseconds, after two rounds of warm-up."""
     times: list[list[float]] = [[] for _ in steps]
     for number in range(rounds + 2):
         for step, kept in zip(steps, times, strict=True):
+            wait()
             begin = time.perf_counter()
             step()
+            wait()
             if number >= 2:
                 kept.append((time.perf_counter() - begin) * 1e3)
     return [median(kept) for kept in times]
@@ -60,24 +133,26 @@ def time_in_turns(steps: list[Callable[[], None]], rounds: int) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=15, help="of each package; 20 times as many for step-D (15)")
+    parser.add_argument("--steps", type=int, default=15, help="of each kind; 20 times as many for step-D (15)")
     parser.add_argument("--threads", type=int, help="of both packages (torch's default)")
-    parser.add_argument("--only", choices=WORKLOADS, action="append", help="may be repeated (all)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(cpu)")
+    names = [*WORKLOADS, COLLECTION]
+    parser.add_argument("--only", choices=names, action="append", help="may be repeated (all)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; milliseconds a step")
-    print(f"{'':28}{'torch':>10}{'raggrad':>10}{'ratio':>8}")
-    for name in options.only or WORKLOADS:
-        inputs = BY_NAME[WORKLOADS[name]].inputs()
-        shape = int(inputs["dense_output_dim0"]), inputs["grad"].shape[1]
-        for optimizer, kinds in OPTIMIZERS.items():
-            bags = [package.EmbeddingBag(*shape, mode="mean", sparse=True) for package in (torch.nn, rt)]
-            steps = [
-                step_of(bag, kind(bag.parameters(), lr=0.01), inputs) for bag, kind in zip(bags, kinds, strict=True)
-            ]
-            theirs, ours = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1))
-            print(f"{name + ', ' + optimizer:28}{theirs:10.2f}{ours:10.2f}{theirs / ours:7.1f}x", flush=True)
+    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {where}; milliseconds a step")
+    print(f"{'':28}{'torch':>10}{'separate':>10}{'fused':>10}{'ratios':>18}")
+    for name in options.only or names:
+        for optimizer in OPTIMIZERS:
+            make = collection if name == COLLECTION else partial(one_bag, name)
+            steps = make(optimizer, options.device)
+            wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+            theirs, *ours = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1), wait)
+            times = "".join(f"{milliseconds:10.2f}" for milliseconds in (theirs, *ours))
+            ratios = "".join(f"{theirs / milliseconds:8.1f}x" for milliseconds in ours)
+            print(f"{name + ', ' + optimizer:28}{times}{ratios}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 #include "adapter.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -13,6 +12,7 @@
 #include "executor.h"
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/first_use.h"
+#include "raggrad/core/huge_pages.h"
 
 namespace raggrad::torch_door {
 namespace {
@@ -79,17 +79,6 @@ void* CurrentStream(int32_t device) {
 PoolAllocator& HostScratch() noexcept {
   static constinit FirstUse<PoolAllocator> pool;
   return pool.Get([] { return PoolAllocator(); });
-}
-
-// The first touch of a 4 KiB page costs more than writing to it, and torch does not ask for huge ones: 187 MB of a
-// gradient take 50 ms instead of 100.
-void AskForHugePages(void* data, size_t bytes) noexcept {
-  constexpr size_t kLeast = size_t{4} << 20;
-  constexpr uintptr_t kPage = 4096;
-  if (bytes < kLeast) return;
-  const auto begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
-  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kPage - 1);
-  [[maybe_unused]] const int refused = madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 }  // namespace
@@ -164,15 +153,12 @@ class CallMemory final : public Allocator {
 };
 
 void Throw(std::string_view op, const Status& status) {
-  std::string_view text = status.message();
-  // The engine names its own operator in front; torch's users know another one.
-  const size_t colon = text.find(": ");
-  if (colon != text.npos && text.substr(0, colon).find_first_of(" []") == text.npos) text.remove_prefix(colon + 2);
   std::string message(CodeName(status.code()));
-  throw std::runtime_error(message.append(": raggrad::").append(op).append(": ").append(text));
+  message.append(": raggrad::").append(op).append(": ").append(TextWithoutOperator(status.message()));
+  throw std::runtime_error(message);
 }
 
-Call::Call(std::string_view op, const TorchTensor& like, const std::optional<std::string>& accumulation)
+Call::Call(std::string_view op, const TorchTensor& like, const MaybeText& accumulation)
     : op_(op), memory_(std::make_unique<CallMemory>(DeviceOf(like))) {
   const Device device = DeviceOf(like);
   context_.executor = &TorchExecutor();
@@ -184,16 +170,7 @@ Call::Call(std::string_view op, const TorchTensor& like, const std::optional<std
     context_.stream = CurrentStream(device.number);
   }
   if (!accumulation) return;
-  if (*accumulation == "sequential") {
-    context_.accumulation = Accumulation::kSequential;
-  } else if (*accumulation == "fast") {
-    context_.accumulation = Accumulation::kFast;
-  } else if (*accumulation == "reproducible") {
-    context_.accumulation = Accumulation::kReproducible;
-  } else {
-    Throw(op, MakeError(Code::kInvalidArgument, "[accumulation: expected 'sequential', 'fast' or 'reproducible', got '",
-                        *accumulation, "']"));
-  }
+  context_.accumulation = Get(AccumulationByName(*accumulation));
 }
 
 Call::~Call() = default;
@@ -214,10 +191,9 @@ MutableTensorView Call::Mutable(const TorchTensor& tensor, std::string_view name
 TorchTensor Call::Take(Tensor output) { return memory_->Take(output); }
 
 SegmentCombiner CombinerOf(std::string_view op, std::string_view argument, std::string_view name) {
-  if (name == "sum") return SegmentCombiner::kSum;
-  if (name == "mean") return SegmentCombiner::kMean;
-  if (name == "sqrtn") return SegmentCombiner::kSqrtN;
-  Throw(op, MakeError(Code::kInvalidArgument, "[", argument, ": expected 'sum', 'mean' or 'sqrtn', got '", name, "']"));
+  const Result<SegmentCombiner> combiner = CombinerByName(name, argument);
+  if (!combiner.ok()) Throw(op, combiner.status());
+  return *combiner;
 }
 
 }  // namespace raggrad::torch_door

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "raggrad/raggrad.h"
@@ -23,6 +24,9 @@
 namespace raggrad::torch_door {
 
 using TorchTensor = ::torch::stable::Tensor;
+using MaybeTensor = std::optional<TorchTensor>;
+using MaybeText = std::optional<std::string>;
+using TwoTensors = std::tuple<TorchTensor, TorchTensor>;
 
 // Throws std::runtime_error, which torch turns into Python's RuntimeError: "<code>: raggrad::<operator>: <text>". The
 // Python functions of the door read the code.
@@ -34,7 +38,7 @@ class CallMemory;
 class Call {
  public:
   // `like` decides about the device. `op` must outlive the call.
-  Call(std::string_view op, const TorchTensor& like, const std::optional<std::string>& accumulation = std::nullopt);
+  Call(std::string_view op, const TorchTensor& like, const MaybeText& accumulation = std::nullopt);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

@@ -1,40 +1,43 @@
-// Bags of ids, as EmbeddingBag has them, become ids with segment ids, as the engine has them. Host memory only.
+// Bags of torch's tensors, for operators of embedding bags.
 #pragma once
 
 #include <optional>
+#include <stdexcept>
+#include <string>
 
-#include "raggrad/core/context.h"
-#include "raggrad/core/scratch.h"
+#include "adapter.h"
+#include "raggrad/ops/bags/bags.h"
 
 namespace raggrad::torch_door {
 
-struct Bags {
-  TensorView ids;  // without the padding
-  TensorView segment_ids;
-  std::optional<TensorView> weights;  // of these ids
-  int64_t count = 0;
-  int64_t ids_with_padding = 0;
+inline BagOperands OperandsOf(Call& call, const TorchTensor& indices, const TorchTensor& offsets,
+                              const MaybeTensor& per_sample_weights, bool include_last_offset,
+                              std::optional<int64_t> padding_idx) {
+  BagOperands operands{.ids = call.View(indices),
+                       .offsets = call.View(offsets),
+                       .include_last_offset = include_last_offset,
+                       .padding_id = padding_idx};
+  if (per_sample_weights) operands.weights = call.View(*per_sample_weights);
+  return operands;
+}
 
-  // Memory of the views above. Ids and weights are the caller's if there is no padding.
-  Scratch<int32_t> kept_segment_ids;
-  Scratch<char> kept_ids;
-  Scratch<char> kept_weights;
-};
+inline SegmentPooling PoolingOf(std::string_view op, const std::string& mode, const Bags& bags) {
+  const SegmentCombiner combiner = CombinerOf(op, "mode", mode);
+  if (!bags.weights) return combiner;
+  return {combiner, {*bags.weights, WeightDivisor::kCount}};
+}
 
-// Bag b has the ids from offsets[b] on, up to the next offset or the end. With include_last_offset, the last offset is
-// no bag but an end. Takes 4 bytes per id, and the bytes of an id and its weight more if there is padding. One pass
-// over the ids, two with padding.
-//
-//   ids      [n]     int32 or int64
-//   offsets  [bags]  int32 or int64, ascending from 0, at most n
-//   weights  [n]     any type
-struct BagOperands {
-  TensorView ids;
-  TensorView offsets;
-  std::optional<TensorView> weights;
-  bool include_last_offset;
-  std::optional<int64_t> padding_id;
-};
-Result<Bags> CutIntoBags(const BagOperands& operands, const Context& ctx) noexcept;
+// The engine's answer. On a GPU bad offsets become a bad segment id, which the user never wrote: the error names the
+// offset instead.
+template <class F>
+auto WithBags(Call& call, const BagOperands& operands, const F& run) {
+  const Bags bags = call.Get(CutIntoBags(operands, call.context()));
+  try {
+    return run(bags);
+  } catch (const std::runtime_error&) {
+    if (!operands.offsets.device.is_cpu()) call.Check(CheckOffsets(operands, call.context()));
+    throw;
+  }
+}
 
 }  // namespace raggrad::torch_door

@@ -11,9 +11,6 @@
 
 namespace raggrad::torch_door {
 
-using MaybeTensor = std::optional<TorchTensor>;
-using MaybeText = std::optional<std::string>;
-
 TorchTensor EmbeddingBagForward(const TorchTensor& weight, const TorchTensor& indices, const TorchTensor& offsets,
                                 const MaybeTensor& per_sample_weights, const std::string& mode,
                                 bool include_last_offset, std::optional<int64_t> padding_idx, bool sparse,

@@ -1,10 +1,11 @@
 // The list of operators: schemas, and the functions behind them.
 //
-// `accumulation` is "sequential", "fast" or nothing, which leaves the order of sums to the device. A gradient comes in
-// two forms: dense, and as rows (values and their ascending, unique indices).
+// `accumulation` is "sequential", "fast", "reproducible" or nothing, which leaves the order of sums to the device. A
+// gradient comes in two forms: dense, and as rows (values and their ascending, unique indices).
 #include <torch/csrc/stable/library.h>
 
 #include "embedding_bag.h"
+#include "plans.h"
 #include "rows.h"
 #include "segments.h"
 #include "sparse.h"
@@ -56,42 +57,64 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
       "sparse_slice_grad(Tensor grad, Tensor indices, Tensor output_indices, SymInt[] shape, SymInt[] start, "
       "SymInt[] size) -> Tensor");
   library.def("ascends(Tensor ids) -> Tensor");
-  library.def("sgd_rows_(Tensor(a!) table, Tensor values, Tensor rows, float learning_rate, str? accumulation) -> ()");
+  // One step of an optimizer.
   library.def(
-      "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor values, Tensor rows, float learning_rate, "
-      "float epsilon, str? accumulation) -> ()");
+      "apply_rows_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor values, Tensor rows, "
+      "str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, str? accumulation) -> "
+      "()");
   library.def(
-      "adam_rows_(Tensor(a!) table, Tensor(b!) m, Tensor(c!) v, Tensor values, Tensor rows, float learning_rate, "
-      "float beta1, float beta2, float epsilon, int step, str? accumulation) -> ()");
+      "sparse_segment_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
+      "Tensor indices, Tensor segment_ids, str combiner, str optimizer, float learning_rate, float epsilon, "
+      "float beta1, float beta2, int step, str? accumulation) -> ()");
+  library.def(
+      "embedding_bag_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
+      "Tensor indices, Tensor offsets, Tensor? per_sample_weights, str combiner, bool include_last_offset, "
+      "int? padding_idx, str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, "
+      "str? accumulation) -> ()");
+  // A step that never waits.
+  library.def(
+      "embedding_bag_planned(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, str mode, "
+      "str? accumulation) -> (Tensor pooled, Tensor report, int plan)");
+  library.def(
+      "embedding_bag_planned_grad(Tensor grad, int plan, Tensor? per_sample_weights, str mode, str? accumulation) -> "
+      "Tensor");
+  library.def(
+      "embedding_bag_planned_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
+      "int plan, Tensor? per_sample_weights, str combiner, str optimizer, float learning_rate, float epsilon, "
+      "float beta1, float beta2, int step, str? accumulation) -> ()");
+  library.def("check_report(Tensor report) -> ()");
 }
 
-// These know both devices.
 template <class Library>
 void ImplementOnEveryDevice(Library& library) {
   library.impl("sparse_segment", TORCH_BOX(&SparseSegmentForward));
   library.impl("sparse_segment_grad", TORCH_BOX(&SparseSegmentDenseGrad));
   library.impl("sparse_segment_grad_rows", TORCH_BOX(&SparseSegmentGradRows));
+  library.impl("segment_grad", TORCH_BOX(&SegmentGrad));
+  library.impl("embedding_bag", TORCH_BOX(&EmbeddingBagForward));
+  library.impl("embedding_bag_grad", TORCH_BOX(&EmbeddingBagDenseGrad));
+  library.impl("embedding_bag_grad_rows", TORCH_BOX(&EmbeddingBagGradRows));
+  library.impl("embedding_bag_weights_grad", TORCH_BOX(&EmbeddingBagWeightsGrad));
+  library.impl("embedding_bag_grad_apply_", TORCH_BOX(&EmbeddingBagGradApplyInPlace));
+  library.impl("embedding", TORCH_BOX(&EmbeddingForward));
   library.impl("coalesce_rows", TORCH_BOX(&CoalesceRows));
   library.impl("index_add", TORCH_BOX(&IndexAdd));
   library.impl("fill_empty_rows", TORCH_BOX(&FillEmptyRows));
   library.impl("fill_empty_rows_grad", TORCH_BOX(&FillEmptyRowsGrad));
   library.impl("sparse_slice", TORCH_BOX(&SparseSliceForward));
   library.impl("sparse_slice_grad", TORCH_BOX(&SparseSliceBackward));
-  library.impl("sgd_rows_", TORCH_BOX(&SgdRows));
-  library.impl("adagrad_rows_", TORCH_BOX(&AdagradRows));
-  library.impl("adam_rows_", TORCH_BOX(&AdamRows));
+  library.impl("embedding_bag_planned", TORCH_BOX(&EmbeddingBagPlanned));
+  library.impl("embedding_bag_planned_grad", TORCH_BOX(&EmbeddingBagPlannedGrad));
+  library.impl("embedding_bag_planned_grad_apply_", TORCH_BOX(&EmbeddingBagPlannedGradApplyInPlace));
+  library.impl("check_report", TORCH_BOX(&CheckReport));
+  library.impl("apply_rows_", TORCH_BOX(&ApplyRowsInPlace));
+  library.impl("sparse_segment_grad_apply_", TORCH_BOX(&SparseSegmentGradApplyInPlace));
 }
 
-// Functions of python/raggrad/torch stand in for the others on CUDA.
+// Functions of python/raggrad/torch stand in for these on CUDA.
 STABLE_TORCH_LIBRARY_IMPL(raggrad, CPU, library) {
   ImplementOnEveryDevice(library);
   library.impl("segment", TORCH_BOX(&SegmentForward));
-  library.impl("segment_grad", TORCH_BOX(&SegmentGrad));
-  library.impl("embedding_bag", TORCH_BOX(&EmbeddingBagForward));
-  library.impl("embedding_bag_grad", TORCH_BOX(&EmbeddingBagDenseGrad));
-  library.impl("embedding_bag_grad_rows", TORCH_BOX(&EmbeddingBagGradRows));
-  library.impl("embedding_bag_weights_grad", TORCH_BOX(&EmbeddingBagWeightsGrad));
-  library.impl("embedding", TORCH_BOX(&EmbeddingForward));
   library.impl("ascends", TORCH_BOX(&Ascends));
 }
 

@@ -1,9 +1,9 @@
 #include "pooling.h"
 
 #include <climits>
-#include <numeric>
 
 #include "raggrad/core/error_text.h"
+#include "raggrad/ops/bags/bags.h"
 
 namespace raggrad::torch_door {
 
@@ -33,14 +33,13 @@ TwoTensors GradRows(Call& call, const SegmentPooling& pooling, const TorchTensor
   return {call.Take(std::move(slices.values)), call.Take(std::move(slices.indices))};
 }
 
-// 0, 1, 2, ...
-Scratch<int32_t> Positions(Call& call, int64_t count, std::string_view argument) {
+PlacesLike::PlacesLike(Call& call, const TorchTensor& like, int64_t count, std::string_view argument) {
   if (count > INT32_MAX) {
     call.Check(MakeError(Code::kInvalidArgument, "[", argument, ": expected less than 2^31 ids, got ", count, "]"));
   }
-  Scratch<int32_t> positions = call.Get(Scratch<int32_t>::Make(call.context(), count));
-  std::iota(positions.data(), positions.data() + count, 0);
-  return positions;
+  const Device device = call.View(like).device;
+  memory_ = call.Get(Places(device, count, call.context()));
+  view_ = {memory_.data(), DType::kInt32, Shape{count}, device};
 }
 
 }  // namespace raggrad::torch_door

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <string_view>
-#include <tuple>
 
 #include "adapter.h"
 #include "raggrad/core/scratch.h"
 
 namespace raggrad::torch_door {
-
-using TwoTensors = std::tuple<TorchTensor, TorchTensor>;
 
 // Ids and the segments they belong to, wherever they came from.
 struct Ids {
@@ -25,7 +22,16 @@ TorchTensor DenseGrad(Call& call, const SegmentPooling& pooling, const TorchTens
 TwoTensors GradRows(Call& call, const SegmentPooling& pooling, const TorchTensor& grad, const Ids& ids,
                     int64_t table_rows);
 
-// 0, 1, 2, ... An error names the argument that is too long.
-Scratch<int32_t> Positions(Call& call, int64_t count, std::string_view argument);
+// 0, 1, 2, ... on the device of `like`.
+class PlacesLike {
+ public:
+  // An error names the argument that is too long.
+  PlacesLike(Call& call, const TorchTensor& like, int64_t count, std::string_view argument);
+  const TensorView& view() const noexcept { return view_; }
+
+ private:
+  Scratch<int32_t> memory_;
+  TensorView view_;
+};
 
 }  // namespace raggrad::torch_door

@@ -17,15 +17,15 @@ bool AllAscend(const TensorView& ids) {
 
 }  // namespace
 
-std::tuple<TorchTensor, TorchTensor> CoalesceRows(const TorchTensor& values, const TorchTensor& rows,
-                                                  int64_t table_rows, const std::optional<std::string>& accumulation) {
+TwoTensors CoalesceRows(const TorchTensor& values, const TorchTensor& rows, int64_t table_rows,
+                        const MaybeText& accumulation) {
   Call call("coalesce_rows", values, accumulation);
   IndexedSlices unique = call.Get(Coalesce({call.View(values), call.View(rows), table_rows}, call.context()));
   return {call.Take(std::move(unique.values)), call.Take(std::move(unique.indices))};
 }
 
 TorchTensor IndexAdd(const TorchTensor& input, const TorchTensor& source, const TorchTensor& index, double alpha,
-                     const std::optional<std::string>& accumulation) {
+                     const MaybeText& accumulation) {
   Call call("index_add", input, accumulation);
   if (input.dim() == 0 || source.scalar_type() != input.scalar_type()) {
     call.Check(Status(Code::kInvalidArgument, "[source: expected rows of the dtype of input]"));

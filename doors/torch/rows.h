@@ -2,19 +2,15 @@
 // schemas.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <tuple>
-
 #include "adapter.h"
 
 namespace raggrad::torch_door {
 
-std::tuple<TorchTensor, TorchTensor> CoalesceRows(const TorchTensor& values, const TorchTensor& rows,
-                                                  int64_t table_rows, const std::optional<std::string>& accumulation);
+TwoTensors CoalesceRows(const TorchTensor& values, const TorchTensor& rows, int64_t table_rows,
+                        const MaybeText& accumulation);
 // A copy of `input` with alpha * source[i] added to row index[i], for every i.
 TorchTensor IndexAdd(const TorchTensor& input, const TorchTensor& source, const TorchTensor& index, double alpha,
-                     const std::optional<std::string>& accumulation);
+                     const MaybeText& accumulation);
 // Whether every id is larger than the one before, as a tensor of one element.
 TorchTensor Ascends(const TorchTensor& ids);
 

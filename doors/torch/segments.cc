@@ -1,7 +1,7 @@
 #include "segments.h"
 
 #include "raggrad/core/error_text.h"
-#include "segment_order.h"
+#include "raggrad/ops/sparse_segment/segment_order.h"
 
 namespace raggrad::torch_door {
 
@@ -37,8 +37,12 @@ TorchTensor SegmentForward(const TorchTensor& data, const TorchTensor& segment_i
     call.Check(MakeError(Code::kInvalidArgument, "[segment_ids: expected one for every row of data, got ",
                          segment_ids.numel(), " for shape ", call.View(data).shape, "]"));
   }
-  const SegmentOrder order = call.Get(OrderBySegment(call.View(segment_ids), num_segments, call.context()));
-  return Pool(call, CombinerOf(kOp, "combiner", combiner), data, {order.positions, order.segment_ids}, num_segments);
+  const TensorView ids = call.View(segment_ids);
+  const auto order = call.Get(OrderBySegment(ids, num_segments, OutOfRange::kError, call.context()));
+  const SegmentCombiner combine = CombinerOf(kOp, "combiner", combiner);
+  if (order) return Pool(call, combine, data, {order->positions.view(), order->segment_ids.view()}, num_segments);
+  const PlacesLike positions(call, segment_ids, ids.dim(0), "segment_ids");
+  return Pool(call, combine, data, {positions.view(), ids}, num_segments);
 }
 
 TorchTensor SegmentGrad(const TorchTensor& grad, const TorchTensor& segment_ids, const std::string& combiner,
@@ -47,9 +51,8 @@ TorchTensor SegmentGrad(const TorchTensor& grad, const TorchTensor& segment_ids,
   Call call(kOp, grad, accumulation);
   const TensorView ids = call.View(segment_ids);
   const int64_t rows = segment_ids.numel();
-  const Scratch<int32_t> positions = Positions(call, rows, "segment_ids");
-  return DenseGrad(call, CombinerOf(kOp, "combiner", combiner), grad,
-                   {TensorView::Of(positions.data(), Shape{rows}), ids}, rows);
+  const PlacesLike positions(call, segment_ids, rows, "segment_ids");
+  return DenseGrad(call, CombinerOf(kOp, "combiner", combiner), grad, {positions.view(), ids}, rows);
 }
 
 }  // namespace raggrad::torch_door

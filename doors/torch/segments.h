@@ -1,14 +1,11 @@
 // Operators of torch.ops.raggrad on segments. operators.cc has their schemas.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "pooling.h"
 
 namespace raggrad::torch_door {
-
-using MaybeText = std::optional<std::string>;
 
 TorchTensor SparseSegmentForward(const TorchTensor& data, const TorchTensor& indices, const TorchTensor& segment_ids,
                                  int64_t num_segments, const std::string& combiner, const MaybeText& accumulation);

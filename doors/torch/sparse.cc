@@ -20,17 +20,14 @@ FourTensors FillEmptyRows(const TorchTensor& values, const TorchTensor& default_
           call.Take(std::move(filled.empty_row_indicator)), call.Take(std::move(filled.reverse_index_map))};
 }
 
-std::tuple<TorchTensor, TorchTensor> FillEmptyRowsGrad(const TorchTensor& grad, const TorchTensor& places,
-                                                       const std::optional<std::string>& accumulation) {
+TwoTensors FillEmptyRowsGrad(const TorchTensor& grad, const TorchTensor& places, const MaybeText& accumulation) {
   Call call("fill_empty_rows_grad", grad, accumulation);
   FillEmptyRowsGradOutput grads = call.Get(SparseFillEmptyRowsGrad(call.View(places), call.View(grad), call.context()));
   return {call.Take(std::move(grads.d_values)), call.Take(std::move(grads.d_default_value))};
 }
 
-std::tuple<TorchTensor, TorchTensor> SparseSliceForward(const TorchTensor& values, const TorchTensor& indices,
-                                                        const std::vector<int64_t>& shape,
-                                                        const std::vector<int64_t>& start,
-                                                        const std::vector<int64_t>& size) {
+TwoTensors SparseSliceForward(const TorchTensor& values, const TorchTensor& indices, const std::vector<int64_t>& shape,
+                              const std::vector<int64_t>& start, const std::vector<int64_t>& size) {
   Call call("sparse_slice", values);
   SparseSliceOutput kept = call.Get(SparseSlice(call.View(indices), call.View(values), Numbers(shape), Numbers(start),
                                                 Numbers(size), call.context()));

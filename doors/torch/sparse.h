@@ -1,8 +1,6 @@
 // Operators of torch.ops.raggrad on the entries of sparse tensors. operators.cc has their schemas.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -15,13 +13,10 @@ using FourTensors = std::tuple<TorchTensor, TorchTensor, TorchTensor, TorchTenso
 // The entries (values, indices), which rows were empty, and the place of every entry of the input in the output.
 FourTensors FillEmptyRows(const TorchTensor& values, const TorchTensor& default_value, const TorchTensor& indices,
                           const std::vector<int64_t>& shape);
-std::tuple<TorchTensor, TorchTensor> FillEmptyRowsGrad(const TorchTensor& grad, const TorchTensor& places,
-                                                       const std::optional<std::string>& accumulation);
+TwoTensors FillEmptyRowsGrad(const TorchTensor& grad, const TorchTensor& places, const MaybeText& accumulation);
 
-std::tuple<TorchTensor, TorchTensor> SparseSliceForward(const TorchTensor& values, const TorchTensor& indices,
-                                                        const std::vector<int64_t>& shape,
-                                                        const std::vector<int64_t>& start,
-                                                        const std::vector<int64_t>& size);
+TwoTensors SparseSliceForward(const TorchTensor& values, const TorchTensor& indices, const std::vector<int64_t>& shape,
+                              const std::vector<int64_t>& start, const std::vector<int64_t>& size);
 // `shape` and `size` are for the second derivative.
 TorchTensor SparseSliceBackward(const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& output_indices,
                                 const std::vector<int64_t>& shape, const std::vector<int64_t>& start,

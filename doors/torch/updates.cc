@@ -1,38 +1,47 @@
 #include "updates.h"
 
-namespace raggrad::torch_door {
-namespace {
+#include "bags.h"
+#include "rule.h"
 
-void UpdateRows(Call& call, const TorchTensor& table, const RowUpdate& update, const TorchTensor& values,
-                const TorchTensor& rows) {
-  const MutableTensorView weights = call.Mutable(table, "table");
-  if (weights.shape.rank() == 0) {
-    call.Check(Status(Code::kInvalidArgument, "[table: expected at least 1 dimension, got a scalar]"));
-  }
+namespace raggrad::torch_door {
+void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                      const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
+                      double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
+                      const MaybeText& accumulation) {
+  Call call("apply_rows_", table, accumulation);
+  const MutableTensorView weights = TableOf(call, table);
+  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
   call.Check(ApplyRows({call.View(values), call.View(rows), weights.shape[0]}, update, weights, call.context()));
 }
 
-}  // namespace
-
-void SgdRows(const TorchTensor& table, const TorchTensor& values, const TorchTensor& rows, double learning_rate,
-             const std::optional<std::string>& accumulation) {
-  Call call("sgd_rows_", table, accumulation);
-  UpdateRows(call, table, Sgd{learning_rate}, values, rows);
+void SparseSegmentGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                                   const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& segment_ids,
+                                   const std::string& combiner, const std::string& optimizer, double learning_rate,
+                                   double epsilon, double beta1, double beta2, int64_t step,
+                                   const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "sparse_segment_grad_apply_";
+  Call call(kOp, table, accumulation);
+  const MutableTensorView weights = TableOf(call, table);
+  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  call.Check(SparseSegmentGradApply(CombinerOf(kOp, "combiner", combiner), call.View(grad), call.View(indices),
+                                    call.View(segment_ids), update, weights, call.context()));
 }
 
-void AdagradRows(const TorchTensor& table, const TorchTensor& accumulator, const TorchTensor& values,
-                 const TorchTensor& rows, double learning_rate, double epsilon,
-                 const std::optional<std::string>& accumulation) {
-  Call call("adagrad_rows_", table, accumulation);
-  UpdateRows(call, table, Adagrad{learning_rate, epsilon, call.Mutable(accumulator, "accumulator")}, values, rows);
-}
-
-void AdamRows(const TorchTensor& table, const TorchTensor& m, const TorchTensor& v, const TorchTensor& values,
-              const TorchTensor& rows, double learning_rate, double beta1, double beta2, double epsilon, int64_t step,
-              const std::optional<std::string>& accumulation) {
-  Call call("adam_rows_", table, accumulation);
-  UpdateRows(call, table, Adam{learning_rate, beta1, beta2, epsilon, step, call.Mutable(m, "m"), call.Mutable(v, "v")},
-             values, rows);
+void EmbeddingBagGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                                  const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& offsets,
+                                  const MaybeTensor& per_sample_weights, const std::string& combiner,
+                                  bool include_last_offset, std::optional<int64_t> padding_idx,
+                                  const std::string& optimizer, double learning_rate, double epsilon, double beta1,
+                                  double beta2, int64_t step, const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_grad_apply_";
+  Call call(kOp, table, accumulation);
+  const MutableTensorView weights = TableOf(call, table);
+  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  const auto operands = OperandsOf(call, indices, offsets, per_sample_weights, include_last_offset, padding_idx);
+  WithBags(call, operands, [&](const Bags& bags) {
+    call.Check(SparseSegmentGradApply(PoolingOf(kOp, combiner, bags), call.View(grad), bags.ids, bags.segment_ids,
+                                      update, weights, call.context()));
+  });
 }
 
 }  // namespace raggrad::torch_door

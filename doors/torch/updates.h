@@ -1,23 +1,36 @@
 // Operators of torch.ops.raggrad that change rows of a table in place: one step of an optimizer. operators.cc has their
 // schemas, raggrad/ops/sparse_segment/row_update.h the formulas.
 //
-// `rows` may repeat and come in any order; the values of one row are added up first.
+// `optimizer` is "sgd", "adagrad", "adam" or "rowwise_adagrad". State 1 is Adagrad's sum or Adam's m, state 2 Adam's v;
+// numbers that an optimizer does not have are not read.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "adapter.h"
 
 namespace raggrad::torch_door {
 
-void SgdRows(const TorchTensor& table, const TorchTensor& values, const TorchTensor& rows, double learning_rate,
-             const std::optional<std::string>& accumulation);
-void AdagradRows(const TorchTensor& table, const TorchTensor& accumulator, const TorchTensor& values,
-                 const TorchTensor& rows, double learning_rate, double epsilon,
-                 const std::optional<std::string>& accumulation);
-void AdamRows(const TorchTensor& table, const TorchTensor& m, const TorchTensor& v, const TorchTensor& values,
-              const TorchTensor& rows, double learning_rate, double beta1, double beta2, double epsilon, int64_t step,
-              const std::optional<std::string>& accumulation);
+// `rows` may repeat and come in any order; the values of one row are added up first.
+void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                      const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
+                      double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
+                      const MaybeText& accumulation);
+
+// The gradient of sparse_segment, summed row by row straight into the step: no rows are stored.
+void SparseSegmentGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                                   const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& segment_ids,
+                                   const std::string& combiner, const std::string& optimizer, double learning_rate,
+                                   double epsilon, double beta1, double beta2, int64_t step,
+                                   const MaybeText& accumulation);
+
+// The same for embedding_bag. Its mode is called combiner here: torch.compile cannot pass an argument `mode` to an
+// operator that changes others.
+void EmbeddingBagGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                                  const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& offsets,
+                                  const MaybeTensor& per_sample_weights, const std::string& combiner,
+                                  bool include_last_offset, std::optional<int64_t> padding_idx,
+                                  const std::string& optimizer, double learning_rate, double epsilon, double beta1,
+                                  double beta2, int64_t step, const MaybeText& accumulation);
 
 }  // namespace raggrad::torch_door

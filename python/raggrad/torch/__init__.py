@@ -16,7 +16,9 @@ from . import _load as _load
 from . import _embedding_operators as _embedding_operators
 from . import _on_cuda as _on_cuda
 from . import optim
+from ._waiting import check, without_waiting
 from .bags import embedding, embedding_bag
+from .batching import unbatch_grad
 from .collection import EmbeddingBagCollection
 from .installation import install, status, uninstall
 from .modules import Embedding, EmbeddingBag
@@ -34,6 +36,7 @@ __all__ = [
     "Embedding",
     "EmbeddingBag",
     "EmbeddingBagCollection",
+    "check",
     "coalesce",
     "embedding",
     "embedding_bag",
@@ -49,5 +52,7 @@ __all__ = [
     "sparse_segment_sum",
     "sparse_slice",
     "status",
+    "unbatch_grad",
     "uninstall",
+    "without_waiting",
 ]

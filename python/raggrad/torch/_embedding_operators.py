@@ -6,6 +6,7 @@ embedding_bag_grad in g and in w, and embedding_bag_weights_grad in g and in t. 
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor
 from torch.library import register_fake
 
 from ._operator import Operator
-from ._operators import coo, fake_rows
+from ._operators import fake_rows
+from ._sparse_gradients import make_grad
 
 
 @register_fake("raggrad::embedding_bag")
@@ -55,22 +57,22 @@ def _(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
 # (mode, include_last_offset, padding_idx, accumulation) are called options below.
 
 
-def _grad_of_weight(
-    grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None, shape: Any, options: Any, sparse: bool
-) -> Tensor:
-    if not sparse:
-        return embedding_bag_grad(grad, indices, offsets, weights, shape[0], *options)
-    return coo(*embedding_bag_grad_rows(grad, indices, offsets, weights, shape[0], *options), shape)
+def _grad_of_weight(ctx: Any, grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    if not ctx.sparse:
+        return embedding_bag_grad(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
+    values, rows = embedding_bag_grad_rows(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
+    return make_grad(ctx.weight(), values, rows, ctx.shape)
 
 
-def _grad_of_weights(grad: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, weights: Any, options: Any) -> Any:
+def grad_of_weights(grad: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, weights: Any, options: Any) -> Any:
+    """The gradient of embedding_bag's weights."""
     return embedding_bag_weights_grad(grad, table, indices, offsets, *options[:3]).to(weights.dtype)
 
 
 def _save_bags(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     weight, indices, offsets, weights, mode, include_last_offset, padding_idx, ctx.sparse, accumulation = inputs
     ctx.options = mode, include_last_offset, padding_idx, accumulation
-    ctx.shape = weight.shape
+    ctx.shape, ctx.weight = weight.shape, weakref.ref(weight)
     ctx.save_for_backward(indices, offsets, weights, weight if weights is not None else None)
 
 
@@ -78,9 +80,9 @@ def _embedding_bag_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     indices, offsets, weights, table = ctx.saved_tensors
     d_weight = d_weights = None
     if ctx.needs_input_grad[0]:
-        d_weight = _grad_of_weight(grad, indices, offsets, weights, ctx.shape, ctx.options, ctx.sparse)
+        d_weight = _grad_of_weight(ctx, grad, indices, offsets, weights)
     if ctx.needs_input_grad[3]:
-        d_weights = _grad_of_weights(grad, table, indices, offsets, weights, ctx.options)
+        d_weights = grad_of_weights(grad, table, indices, offsets, weights, ctx.options)
     return d_weight, None, None, d_weights, None, None, None, None, None
 
 
@@ -102,7 +104,7 @@ def _embedding_bag_grad_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     if ctx.needs_input_grad[0]:
         d_grad = _pooled(grad, indices, offsets, weights, ctx.options)
     if ctx.needs_input_grad[3]:
-        d_weights = _grad_of_weights(upstream, grad, indices, offsets, weights, ctx.options)
+        d_weights = grad_of_weights(upstream, grad, indices, offsets, weights, ctx.options)
     return d_grad, None, None, d_weights, None, None, None, None, None
 
 
@@ -122,7 +124,7 @@ def _embedding_bag_grad_rows_backward(ctx: Any, d_values: Tensor, d_rows: Any) -
     if ctx.needs_input_grad[0]:
         d_grad = _pooled(d_values, places, offsets, weights, options)
     if ctx.needs_input_grad[3]:
-        d_weights = _grad_of_weights(upstream, d_values, places, offsets, weights, options)
+        d_weights = grad_of_weights(upstream, d_values, places, offsets, weights, options)
     return d_grad, None, None, d_weights, None, None, None, None, None
 
 
@@ -145,15 +147,20 @@ def _embedding_bag_weights_grad_backward(ctx: Any, grad: Tensor) -> tuple[Any, .
 def _save_ids(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     weight, indices, padding_idx, ctx.sparse, accumulation = inputs
     ctx.save_for_backward(indices)
-    ctx.shape = weight.shape
+    ctx.shape, ctx.weight = weight.shape, weakref.ref(weight)
     ctx.options = "sum", False, padding_idx, accumulation
 
 
+def bags_of_one(grad: Tensor, indices: Tensor, shape: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of embedding as that of bags with one id each: gradient, ids, offsets."""
+    ids = indices.reshape(-1)
+    offsets = torch.arange(ids.shape[0], device=ids.device, dtype=ids.dtype)
+    return grad.reshape(ids.shape[0], *shape[1:]), ids, offsets
+
+
 def _embedding_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    (indices,) = ctx.saved_tensors
-    offsets = torch.arange(indices.numel(), device=indices.device, dtype=indices.dtype)  # every id is its own bag
-    rows = grad.reshape(indices.numel(), *ctx.shape[1:])
-    d_weight = _grad_of_weight(rows, indices.reshape(-1), offsets, None, ctx.shape, ctx.options, ctx.sparse)
+    rows, ids, offsets = bags_of_one(grad, ctx.saved_tensors[0], ctx.shape)
+    d_weight = _grad_of_weight(ctx, rows, ids, offsets, None)
     return d_weight, None, None, None, None
 
 

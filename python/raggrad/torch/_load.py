@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _OLDEST = (2, 10)
-_LIBRARY = Path(__file__).with_name("libraggrad_torch.so")
+LIBRARY = Path(__file__).with_name("libraggrad_torch.so")
 
 try:
     import torch
@@ -15,9 +15,9 @@ except ImportError as error:
 _found = tuple(int(number) for number in torch.__version__.split(".")[:2])
 if _found < _OLDEST:
     raise ImportError(f"raggrad.torch needs torch 2.10 or newer, and this is torch {torch.__version__}")
-if not _LIBRARY.exists():
+if not LIBRARY.exists():
     raise ImportError(
         "this raggrad was built without raggrad.torch, because torch's headers were not there; "
         "docs/packaging.md says how to build it"
     )
-torch.ops.load_library(_LIBRARY)
+torch.ops.load_library(LIBRARY)

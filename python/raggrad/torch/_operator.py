@@ -20,9 +20,9 @@ class Operator:
 
     It is linear in each of the arguments that `linear` names by position, or, if these are `together`, in all of them
     at once. `save` and `backward` are those of torch.library.register_autograd. Compiled functions use what is
-    registered there. It adds 35 us to a call and does not work with torch.func and forward-mode derivatives, so other
-    calls go through one of two autograd.Functions made of the same parts: a quick one, which adds 2 us, and one for
-    transformed functions. Of several outputs only the first can be differentiated.
+    registered there. It makes calls slower and does not work with torch.func and forward-mode derivatives, so other
+    calls go through one of two autograd.Functions made of the same parts: a quick one, and one for transformed
+    functions. Of several outputs only the first can be differentiated.
     """
 
     def __init__(

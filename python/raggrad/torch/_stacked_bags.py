@@ -26,30 +26,34 @@ class Bags(NamedTuple):
     ids: Tensor
     offsets: Tensor
     include_last_offset: bool
+    weights: Tensor | None  # one for each id
 
 
 class StackedBags(NamedTuple):
-    """Ids, offsets and padding_idx for the stacked table."""
+    """Ids, offsets, padding_idx and weights for the stacked table."""
 
     ids: Tensor
     offsets: Tensor
     padding_idx: int | None
+    weights: Tensor | None
 
 
 def count_of(bags: Bags) -> int:
     return bags.offsets.shape[0] - int(bags.include_last_offset)
 
 
-def stack(tables: Sequence[Table], bags: Sequence[Bags]) -> StackedBags | None:
+def stack(tables: Sequence[Table], bags: Sequence[Bags], marks: bool) -> StackedBags | None:
     """The bags of all tables, in order; None if an id or an offset is wrong, which the caller explains.
 
-    Reads all ids three times and writes them twice. Compiled code cannot look at ids. There, a wrong one becomes an id
-    that the operator refuses. Either way an id never reaches a row of another table.
+    Bags without weights get ones if others have some. Reads all ids three times and writes them twice. Compiled code
+    cannot look at ids. There, and with `marks`, a wrong one becomes an id that the operator refuses. Either way an id
+    never reaches a row of another table.
     """
-    place = _marked if torch.compiler.is_compiling() else _checked
+    place = _marked if marks or torch.compiler.is_compiling() else _checked
     dtype = torch.int32 if _fit_int32(tables, bags) else torch.int64
     padding = _padding_of(tables)
-    ids, offsets, begin = [], [], 0
+    some = next((feature.weights for feature in bags if feature.weights is not None), None)
+    ids, offsets, weights, begin = [], [], [], 0
     for table, feature in zip(tables, bags, strict=True):
         placed = place(table, feature, padding, dtype)
         if placed is None:
@@ -57,8 +61,11 @@ def stack(tables: Sequence[Table], bags: Sequence[Bags]) -> StackedBags | None:
         rows, starts = placed
         ids.append(rows)
         offsets.append(starts + begin)
+        if some is not None:
+            count = rows.shape[0]
+            weights.append(some.new_ones(count) if feature.weights is None else feature.weights[:count])
         begin += rows.shape[0]
-    return StackedBags(torch.cat(ids), torch.cat(offsets), padding)
+    return StackedBags(torch.cat(ids), torch.cat(offsets), padding, None if some is None else torch.cat(weights))
 
 
 def _padding_of(tables: Sequence[Table]) -> int | None:

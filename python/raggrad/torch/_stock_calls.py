@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,14 +86,6 @@ def why_not_index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *,
     if index.dim() != 1 or input.dim() == 0 or source.dim() != input.dim():
         return REFUSED
     return None if dim in (0, -input.dim()) else DIMENSION
-
-
-def embedding(*args: Any, **kwargs: Any) -> Tensor:
-    return bags.embedding(*args, **kwargs)
-
-
-def embedding_bag(*args: Any, **kwargs: Any) -> Tensor:
-    return bags.embedding_bag(*args, **kwargs)
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:

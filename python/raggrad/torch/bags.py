@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from . import _embedding_operators as ops
+from . import _waiting
 from ._errors import named
+from ._fused import FusedBag, FusedEmbedding, optimizer_of
 from ._settings import order_of
+from ._shared_tables import SharedBag, SharedEmbedding, reducer_of
 from ._sparse_gradients import keep_coalesced
 
 if TYPE_CHECKING:
@@ -58,19 +61,29 @@ def embedding_bag(
     """
     name = "embedding_bag"
     check_options(name, mode, scale_grad_by_freq)
-    ids, starts, include_last_offset = _bags_of(name, input, offsets, include_last_offset)
-    weights = None if per_sample_weights is None else _weights_of(name, per_sample_weights, input)
-    padding_idx = _row_number(name, padding_idx, weight)
+    ids, starts, include_last_offset = bags_of(name, input, offsets, include_last_offset)
+    weights = weights_of(name, per_sample_weights, input, ids, weight)
+    padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
-        _limit_norms(weight, ids, max_norm, norm_type)
-    if sparse:
-        keep_coalesced(weight)
+        _limit_norms(name, weight, ids, max_norm, norm_type)
+    order = order_of(accumulation)
     try:
-        return ops.embedding_bag(
-            weight, ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order_of(accumulation)
-        )
+        if (reducer := reducer_of(weight)) is not None:
+            bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order
+            return SharedBag.apply(weight, reducer, *bags)
+        optimizer = optimizer_of(weight)
+        if _waiting.must_not_wait(weight):
+            _check_no_rows(name, sparse and optimizer is None)
+            bags = ids, starts, include_last_offset, weights, mode, order
+            return _waiting.pool(name, weight, optimizer, *bags, padding_idx)
+        if optimizer is not None:
+            bags = ids, starts, weights, mode, include_last_offset, padding_idx, order
+            return FusedBag.apply(weight, optimizer, *bags)
+        if sparse:
+            keep_coalesced(weight)
+        return ops.embedding_bag(weight, ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order)
     except RuntimeError as error:
-        raise named(error, name, indices="input", data="weight") from None
+        raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None
 
 
 def embedding(
@@ -90,15 +103,35 @@ def embedding(
     """
     name = "embedding"
     check_options(name, "sum", scale_grad_by_freq)
-    padding_idx = _row_number(name, padding_idx, weight)
+    padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
-        _limit_norms(weight, input, max_norm, norm_type)
-    if sparse:
-        keep_coalesced(weight)
+        _limit_norms(name, weight, input, max_norm, norm_type)
+    order = order_of(accumulation)
     try:
-        return ops.embedding(weight, input, padding_idx, sparse, order_of(accumulation))
+        if (reducer := reducer_of(weight)) is not None:
+            return SharedEmbedding.apply(weight, reducer, input, padding_idx, sparse, order)
+        optimizer = optimizer_of(weight)
+        if _waiting.must_not_wait(weight):
+            _check_no_rows(name, sparse and optimizer is None)
+            ids = input.reshape(-1)
+            bags = ids, torch.arange(ids.shape[0], device=ids.device), False, None, "sum", order
+            rows = _waiting.pool(name, weight, optimizer, *bags, padding_idx)
+            return rows.reshape(*input.shape, *weight.shape[1:])
+        if optimizer is not None:
+            return FusedEmbedding.apply(weight, optimizer, input, padding_idx, order)
+        if sparse:
+            keep_coalesced(weight)
+        return ops.embedding(weight, input, padding_idx, sparse, order)
     except RuntimeError as error:
-        raise named(error, name, indices="input", data="weight") from None
+        raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None
+
+
+def _check_no_rows(name: str, sparse: bool) -> None:
+    if sparse and torch.is_grad_enabled():
+        raise ValueError(
+            f"raggrad.torch.{name}: sparse: the size of a sparse gradient depends on the ids, and calls must not wait "
+            "for the GPU here; use sparse=False or an optimizer with fused=True"
+        )
 
 
 def check_options(name: str, mode: str, scale_grad_by_freq: bool) -> None:
@@ -109,7 +142,7 @@ def check_options(name: str, mode: str, scale_grad_by_freq: bool) -> None:
         raise ValueError(f"raggrad.torch.{name}: scale_grad_by_freq is not supported")
 
 
-def _bags_of(
+def bags_of(
     name: str, input: Tensor | Ragged, offsets: Tensor | None, include_last_offset: bool
 ) -> tuple[Tensor, Tensor, bool]:
     """Ids, offsets, and whether the last offset is an end."""
@@ -131,16 +164,27 @@ def _bags_of(
     return input, offsets, include_last_offset
 
 
-def _weights_of(name: str, weights: Tensor, input: Tensor | Ragged) -> Tensor:
+def weights_of(
+    name: str, weights: Tensor | None, input: Tensor | Ragged, ids: Tensor, table: Tensor
+) -> Tensor | None:
     """The weights in the order of the ids."""
-    if weights.is_nested:
-        return weights.values()
+    if weights is None:
+        return None
+    if weights.dtype not in (table.dtype, torch.float32):
+        kinds = " or ".join(dict.fromkeys([str(table.dtype), "torch.float32"]))
+        raise ValueError(f"raggrad.torch.{name}: per_sample_weights: expected {kinds}, got {weights.dtype}")
     if isinstance(input, Tensor) and not input.is_nested and weights.shape != input.shape:
         raise ValueError(
             f"raggrad.torch.{name}: per_sample_weights: expected the shape of input, {tuple(input.shape)}, "
             f"got {tuple(weights.shape)}"
         )
-    return weights.reshape(-1)
+    flat = weights.values() if weights.is_nested else weights.reshape(-1)
+    if flat.shape != ids.shape:
+        raise ValueError(
+            f"raggrad.torch.{name}: per_sample_weights: expected one for each of {ids.shape[0]} ids, "
+            f"got {flat.shape[0]}"
+        )
+    return flat
 
 
 def _parts_of_ragged(name: str, ragged: Ragged, offsets: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -160,7 +204,8 @@ def _check_no_offsets(name: str, offsets: Tensor | None, why: str) -> None:
         raise ValueError(f"raggrad.torch.{name}: offsets: expected None, because {why}")
 
 
-def _row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None:
+def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None:
+    """padding_idx as a row that is not negative."""
     if padding_idx is None:
         return None
     rows = weight.shape[0]
@@ -169,6 +214,8 @@ def _row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | Non
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
-def _limit_norms(weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
+def _limit_norms(name: str, weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
+    if _waiting.must_not_wait(weight):
+        _waiting.refuse(name, "max_norm")
     with torch.no_grad():
         torch.embedding_renorm_(weight, ids.contiguous(), max_norm, norm_type)

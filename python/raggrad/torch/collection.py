@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from . import _stacked_bags as stacked
-from .bags import _bags_of, _row_number, check_options, embedding_bag
+from ._waiting import must_not_wait
+from .bags import bags_of, check_options, embedding_bag, row_number, weights_of
 
 _CLASS = "EmbeddingBagCollection"
 
@@ -27,11 +28,14 @@ class EmbeddingBagCollection(nn.Module):
 
     `tables` is {name: (rows, dim)}, and the call takes {name: bags} and returns {name: pooled rows}; or it is a list of
     (rows, dim), and the call takes and returns lists. Bags of a feature are (ids, offsets), a 2-D tensor of ids, a
-    jagged nested tensor, or a raggrad.Ragged. Numbers of bags may differ. A dict may leave features out.
+    jagged nested tensor, or a raggrad.Ragged; or (ids, offsets, per_sample_weights), the arguments of an EmbeddingBag,
+    with ids in any of these forms. Numbers of bags may differ. A dict may leave features out.
 
     Tables of one dim are one parameter, `weight_<dim>`, with the rows of the first table on top. A call reads all ids
-    three times and writes them twice; then it costs one embedding_bag for each dim, forward and backward. Results of
-    one dim share memory. An id beyond its table is a ValueError that names the feature; compiled code cannot name it.
+    three times and writes them twice, and copies weights once; then it costs one embedding_bag for each dim, forward
+    and backward. Features without weights get ones if others of their dim have some; "mean" and "sqrtn" can then differ
+    from separate modules in the last bit. Results of one dim share memory. An id beyond its table is a ValueError that
+    names the feature; compiled code cannot name it.
 
     `state_dict` has `<name>.weight` for every table, as an nn.ModuleDict (or nn.ModuleList) of nn.EmbeddingBag has, so
     checkpoints load both ways. `padding_idx` is the same for all tables; negative ones count from each table's end.
@@ -76,7 +80,7 @@ class EmbeddingBagCollection(nn.Module):
         for dim, rows in heights.items():
             self.register_parameter(f"weight_{dim}", nn.Parameter(torch.empty(rows, dim, device=device, dtype=dtype)))
         for name, place in self._places.items():
-            padding_row = _row_number(_feature(name), padding_idx, self.weight_of(name))
+            padding_row = row_number(_feature(name), padding_idx, self.weight_of(name))
             self._places[name] = place._replace(table=place.table._replace(padding_idx=padding_row))
         self.reset_parameters()
 
@@ -151,15 +155,20 @@ class EmbeddingBagCollection(nn.Module):
         return pooled
 
     def _bags_of(self, name: str, feature: Any) -> stacked.Bags:
-        ids, offsets = feature, None
-        if isinstance(feature, tuple | list):
-            if len(feature) != 2:
-                raise ValueError(f"raggrad.torch.{_feature(name)}: expected (ids, offsets), got {len(feature)} values")
-            ids, offsets = feature
-        return stacked.Bags(*_bags_of(_feature(name), ids, offsets, self.include_last_offset))
+        table = self.get_parameter(self._place_of(name).parameter)
+        given = feature if isinstance(feature, tuple | list) else (feature, None)
+        if len(given) not in (2, 3):
+            raise ValueError(
+                f"raggrad.torch.{_feature(name)}: expected (ids, offsets) or (ids, offsets, per_sample_weights), "
+                f"got {len(given)} values"
+            )
+        input, offsets, weights = (*given, None)[:3]
+        bags = bags_of(_feature(name), input, offsets, self.include_last_offset)
+        return stacked.Bags(*bags, weights_of(_feature(name), weights, input, bags[0], table))
 
     def _pool_stacked(self, weight: Tensor, names: list[str], bags: list[stacked.Bags]) -> Tensor:
-        together = stacked.stack([self._places[name].table for name in names], bags)
+        tables = [self._places[name].table for name in names]
+        together = stacked.stack(tables, bags, must_not_wait(weight))
         try:
             if together is None:
                 raise ValueError(f"raggrad.torch.{_CLASS}: an id or an offset is out of range")
@@ -169,6 +178,7 @@ class EmbeddingBagCollection(nn.Module):
                 together.offsets,
                 mode=self.mode,
                 sparse=self.sparse,
+                per_sample_weights=together.weights,
                 padding_idx=together.padding_idx,
             )
         except ValueError:
@@ -178,13 +188,14 @@ class EmbeddingBagCollection(nn.Module):
     @torch.no_grad()
     def _explain(self, names: list[str], bags: list[stacked.Bags]) -> None:
         """Raises the error of the first feature that embedding_bag refuses when it comes alone."""
-        for name, (ids, offsets, include_last_offset) in zip(names, bags, strict=True):
+        for name, (ids, offsets, include_last_offset, weights) in zip(names, bags, strict=True):
             try:
                 embedding_bag(
                     ids,
                     self.weight_of(name),
                     offsets,
                     mode=self.mode,
+                    per_sample_weights=weights,
                     include_last_offset=include_last_offset,
                     padding_idx=self._places[name].table.padding_idx,
                 )

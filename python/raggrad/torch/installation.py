@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _stock_calls as calls
+from . import bags
 
 _lock = threading.Lock()
 
@@ -87,10 +88,10 @@ def _replacements() -> dict[str, _Replacement]:
     add_in_place = functools.partial(calls.add_in_place, Tensor.index_add_)
     return {
         "torch.nn.functional.embedding": _Replacement(
-            nn.functional, "embedding", calls.why_not_embedding, calls.embedding
+            nn.functional, "embedding", calls.why_not_embedding, bags.embedding
         ),
         "torch.nn.functional.embedding_bag": _Replacement(
-            nn.functional, "embedding_bag", calls.why_not_embedding_bag, calls.embedding_bag
+            nn.functional, "embedding_bag", calls.why_not_embedding_bag, bags.embedding_bag
         ),
         "torch.Tensor.index_add": _Replacement(Tensor, "index_add", calls.why_not_index_add, calls.index_add),
         "torch.Tensor.index_add_": _Replacement(Tensor, "index_add_", calls.why_not_index_add, add_in_place),

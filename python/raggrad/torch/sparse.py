@@ -18,9 +18,9 @@ _MOST_PLACES = 2**32  # that rows of a gradient can be numbered by
 
 def index_add(
     input: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
+    dim: int = 0,
+    index: Tensor | None = None,
+    source: Tensor | None = None,
     *,
     alpha: float = 1.0,
     accumulation: str | None = None,
@@ -37,6 +37,8 @@ def index_add(
             [0.],
             [5.]])
     """
+    if index is None or source is None:
+        raise TypeError("raggrad.torch.index_add: index, source: expected tensors, got None")
     rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))
     try:
         sums = ops.index_add(rows, slices, index, float(alpha), order_of(accumulation))

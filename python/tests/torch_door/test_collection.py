@@ -226,7 +226,8 @@ BAD = {
     "float ids": ((torch.tensor([1.0]), torch.tensor([0])), r"\[input: expected int32 or int64, got float32"),
     "float offsets": ((torch.tensor([1]), torch.tensor([0.0])), r"\[offsets: expected int32 or int64, got float32"),
     "no offsets": ((torch.tensor([1]), None), "offsets: expected a tensor for a 1-D input"),
-    "three values": ((torch.tensor([1]), None, None), r"expected \(ids, offsets\), got 3 values"),
+    "one value": ((torch.tensor([1]),), r"expected \(ids, offsets\) or \(ids, offsets, per_sample_weights\), got 1"),
+    "four values": ((torch.tensor([1]), None, None, None), r"expected \(ids, offsets\) or .*, got 4 values"),
 }
 
 

@@ -84,6 +84,22 @@ def test_derivatives_by_weights(padding_idx: int | None) -> None:
         torch.testing.assert_close(ours, torch.autograd.functional.jacobian(pooled, (TABLE, WEIGHTS)))
 
 
+# Forms for CUDA graphs (test_waiting.py): plans are numbers, which no compiler may see. Parts of raggrad.dist, whose
+# tests call them (python/tests/dist): they run between messages.
+NEVER_COMPILED = {
+    "check_report",
+    "embedding_bag_planned",
+    "embedding_bag_planned_grad",
+    "embedding_bag_planned_grad_apply_",
+    "order_ids",
+    "split_largest",
+    "split_round",
+    "split_sums",
+}
+ADAM = "adam", 0.1, 1e-8, 0.9, 0.99, 2
+ADAGRAD = "adagrad", 0.1, 1e-8, 0.0, 0.0, 1
+
+
 def operator_calls() -> dict[str, tuple[Any, ...]]:
     weight = random_table(torch.float32, rows=8, width=2).requires_grad_()
     grad = random_table(torch.float32, rows=BAGS.count, width=2).requires_grad_()
@@ -110,16 +126,19 @@ def operator_calls() -> dict[str, tuple[Any, ...]]:
         "sparse_slice": (grad[:3, 0], places, [4, 5], [1, 0], [3, 2]),
         "sparse_slice_grad": (grad[:1, 0], places, torch.tensor([[1, 0]]), [4, 5], [1, 0], [3, 2]),
         "ascends": (order,),
-        "sgd_rows_": (table, values, order, 0.1, None),
-        "adagrad_rows_": (table, v, values, order, 0.1, 1e-8, "sequential"),
-        "adam_rows_": (table, m, v, values, order.int(), 0.1, 0.9, 0.99, 1e-8, 2, "fast"),
+        "apply_rows_": (table, m, v, values, order.int(), *ADAM, "fast"),
+        "sparse_segment_grad_apply_": (table, m, None, values, BAGS.ids, SEGMENTS, "mean", *ADAGRAD, "sequential"),
+        "embedding_bag_grad_apply_": (
+            *(table, None, None, values, BAGS.ids, BAGS.offsets, None),
+            *("sum", False, 3, "sgd", 0.1, 0.0, 0.0, 0.0, 1, None),
+        ),
     }
 
 
 def test_every_operator_is_called() -> None:
     names = torch._C._dispatch_get_all_op_names()
     ours = {name.removeprefix("raggrad::") for name in names if name.startswith("raggrad::")}
-    assert ours == set(operator_calls())
+    assert ours == set(operator_calls()) | NEVER_COMPILED
 
 
 @pytest.mark.parametrize("name", operator_calls())

@@ -155,7 +155,8 @@ def test_versions_are_bumped(name: str, operator: str) -> None:
         assert all(old < new for old, new in zip(before, after, strict=True))
     else:
         with torch.no_grad():
-            torch.ops.raggrad.sgd_rows_(table, torch.ones(1, WIDTH), torch.tensor([0]), 0.1, None)
+            rows = torch.ones(1, WIDTH), torch.tensor([0])
+            torch.ops.raggrad.apply_rows_(table, None, None, *rows, "sgd", 0.1, 0, 0, 0, 1, None)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 

@@ -70,6 +70,13 @@ def test_index_add_of_numbers_and_of_nothing() -> None:
                        torch.index_add(strided, 0, torch.tensor([1]), torch.ones(1, 3)))  # fmt: skip
 
 
+def test_index_add_along_the_first_dimension_unless_told() -> None:
+    table, source, index = leaf(4, 2), leaf(3, 2, seed=2), torch.tensor([3, 0, 3])
+    assert torch.equal(rt.index_add(table, index=index, source=source), rt.index_add(table, 0, index, source))
+    with pytest.raises(TypeError, match=r"raggrad.torch.index_add: index, source: expected tensors, got None"):
+        rt.index_add(table, 0, index)
+
+
 def test_index_add_has_the_same_bits_with_any_number_of_threads(threads: None) -> None:
     index, source = random_bags(bags=30_000, rows=50).ids, torch.randn(80_000, 16)
     results = []

@@ -66,3 +66,27 @@ def test_torch_optimizers_take_them() -> None:
             module(bags.ids, bags.offsets).pow(2).sum().backward()
             optimizer.step()
     torch.testing.assert_close(ours.weight, theirs.weight)
+
+
+class Calls(torch.utils._python_dispatch.TorchDispatchMode):
+    """Notes the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def test_only_gradients_of_others_are_read_again() -> None:
+    bags, module = random_bags(torch.int64), rt.EmbeddingBag(ROWS, 4, sparse=True)
+    with Calls() as first:
+        module(bags.ids, bags.offsets).sum().backward()
+    module.weight.grad = None
+    with Calls() as second:
+        torch.nn.functional.embedding_bag(bags.ids, module.weight, bags.offsets, sparse=True).sum().backward()
+    assert "raggrad::ascends" not in first.names
+    assert "raggrad::ascends" in second.names
+    assert rows_of(module.weight.grad) == sorted(set(bags.ids.tolist()))

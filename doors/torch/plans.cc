@@ -1,0 +1,135 @@
+#include "plans.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "bags.h"
+#include "raggrad/core/error_text.h"
+#include "raggrad/core/first_use.h"
+#include "rule.h"
+
+namespace raggrad::torch_door {
+namespace {
+
+// A plan with the call that made it, whose memory it has.
+struct KeptPlan {
+  std::unique_ptr<Call> call;
+  SegmentPlan plan;
+};
+
+// Plans by number. Torch's operators can pass numbers, but no objects.
+class Plans {
+ public:
+  int64_t Keep(KeptPlan plan) {
+    auto kept = std::make_shared<const KeptPlan>(std::move(plan));
+    const std::scoped_lock lock(mutex_);
+    plans_.emplace(++last_, std::move(kept));
+    return last_;
+  }
+  std::shared_ptr<const KeptPlan> Find(int64_t number) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = plans_.find(number);
+    return found == plans_.end() ? nullptr : found->second;
+  }
+  void Forget(int64_t number) {
+    std::shared_ptr<const KeptPlan> last_use;  // freed without the lock
+    const std::scoped_lock lock(mutex_);
+    if (const auto found = plans_.find(number); found != plans_.end()) {
+      last_use = std::move(found->second);
+      plans_.erase(found);
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<int64_t, std::shared_ptr<const KeptPlan>> plans_;
+  int64_t last_ = 0;
+};
+
+Plans& AllPlans() noexcept {
+  static constinit FirstUse<Plans> plans;
+  return plans.Get([] { return Plans(); });
+}
+
+std::shared_ptr<const KeptPlan> PlanOf(const Call& call, int64_t number) {
+  std::shared_ptr<const KeptPlan> kept = AllPlans().Find(number);
+  if (kept == nullptr) call.Check(MakeError(Code::kInvalidArgument, "[plan: there is none with number ", number, "]"));
+  return kept;
+}
+
+SegmentPooling PoolingOf(Call& call, std::string_view op, const std::string& mode, const MaybeTensor& weights) {
+  const SegmentCombiner combiner = CombinerOf(op, "mode", mode);
+  if (!weights) return combiner;
+  return {combiner, {call.View(*weights), WeightDivisor::kCount}};
+}
+
+// A copy of the plan's report, int64[6].
+TorchTensor CopyOfReport(const SegmentPlan& plan) {
+  const TensorView report = plan.report();
+  const int64_t stride = 1;
+  const int32_t kind = report.device.is_cpu() ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda();
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_create_tensor_from_blob(const_cast<void*>(report.data), 1, report.shape.dims().data(), &stride, 0,
+                                         aoti_torch_dtype_int64(), kind, report.device.number, &handle));
+  return ::torch::stable::clone(TorchTensor(handle));
+}
+
+}  // namespace
+
+PlannedRows EmbeddingBagPlanned(const TorchTensor& weight, const TorchTensor& indices, const TorchTensor& offsets,
+                                const MaybeTensor& per_sample_weights, const std::string& mode,
+                                const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_planned";
+  auto call = std::make_unique<Call>(kOp, weight, accumulation);
+  const TensorView table = call->View(weight);
+  if (table.rank() == 0) call->Check(Status(Code::kInvalidArgument, "[weight: expected rows, got a scalar]"));
+  const BagOperands operands = OperandsOf(*call, indices, offsets, per_sample_weights, false, {});
+  const Bags bags = call->Get(CutIntoBags(operands, call->context()));
+  KeptPlan kept{nullptr, call->Get(SegmentPlan::MakeWithoutWaiting(
+                             bags.ids, bags.segment_ids, {.table_rows = table.dim(0), .num_segments = bags.count},
+                             call->context()))};
+  TorchTensor pooled = call->Take(
+      call->Get(SparseSegment(PoolingOf(*call, kOp, mode, per_sample_weights), table, kept.plan, call->context())));
+  TorchTensor report = CopyOfReport(kept.plan);
+  kept.call = std::move(call);
+  return {std::move(pooled), std::move(report), AllPlans().Keep(std::move(kept))};
+}
+
+TorchTensor EmbeddingBagPlannedGrad(const TorchTensor& grad, int64_t plan, const MaybeTensor& per_sample_weights,
+                                    const std::string& mode, const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_planned_grad";
+  Call call(kOp, grad, accumulation);
+  const auto kept = PlanOf(call, plan);
+  return call.Take(call.Get(
+      SparseSegmentGrad(PoolingOf(call, kOp, mode, per_sample_weights), call.View(grad), kept->plan, call.context())));
+}
+
+void EmbeddingBagPlannedGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
+                                         const TorchTensor& grad, int64_t plan, const MaybeTensor& per_sample_weights,
+                                         const std::string& combiner, const std::string& optimizer,
+                                         double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
+                                         const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_planned_grad_apply_";
+  Call call(kOp, table, accumulation);
+  const auto kept = PlanOf(call, plan);
+  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  call.Check(SparseSegmentGradApply(PoolingOf(call, kOp, combiner, per_sample_weights), call.View(grad), kept->plan,
+                                    update, TableOf(call, table), call.context()));
+}
+
+void CheckReport(const TorchTensor& report) {
+  Call call("check_report", report);
+  TensorView words = call.View(report);
+  if (words.dtype != DType::kInt64) call.Check(Status(Code::kInvalidArgument, "[report: expected int64]"));
+  words.dtype = DType::kUInt64;
+  call.Get(CheckPadded(words, call.context()));
+}
+
+}  // namespace raggrad::torch_door
+
+void raggrad_torch_forget_plan(int64_t plan) noexcept { raggrad::torch_door::AllPlans().Forget(plan); }

@@ -1,0 +1,44 @@
+#include "rule.h"
+
+#include "raggrad/core/error_text.h"
+
+namespace raggrad::torch_door {
+namespace {
+
+MutableTensorView StateOf(Call& call, const MaybeTensor& state, std::string_view name) {
+  if (state) return call.Mutable(*state, name);
+  call.Check(MakeError(Code::kInvalidArgument, "[", name, ": expected a tensor, got None]"));
+  return {};
+}
+
+}  // namespace
+
+RowUpdate UpdateOf(Call& call, const Rule& rule) {
+  if (rule.optimizer == "sgd") return Sgd{rule.learning_rate};
+  const MutableTensorView state = StateOf(call, rule.state1, "state1");
+  if (rule.optimizer == "adagrad") return Adagrad{rule.learning_rate, rule.epsilon, state};
+  if (rule.optimizer == "rowwise_adagrad") return RowwiseAdagrad{rule.learning_rate, rule.epsilon, state};
+  if (rule.optimizer == "adam") {
+    return Adam{rule.learning_rate,
+                rule.beta1,
+                rule.beta2,
+                rule.epsilon,
+                rule.step,
+                state,
+                StateOf(call, rule.state2, "state2")};
+  }
+  call.Check(MakeError(Code::kInvalidArgument,
+                       "[optimizer: expected 'sgd', 'adagrad', 'adam' or 'rowwise_adagrad', got '", rule.optimizer,
+                       "']"));
+  return Sgd{};
+}
+
+MutableTensorView TableOf(Call& call, const TorchTensor& table) {
+  MutableTensorView weights = call.Mutable(table, "table");
+  if (weights.shape.rank() == 0) {
+    call.Check(Status(Code::kInvalidArgument, "[table: expected at least 1 dimension, got a scalar]"));
+  }
+  return weights;
+}
+
+}  // namespace raggrad::torch_door

@@ -1,0 +1,197 @@
+"""RowOptimizer: what the optimizers of raggrad.torch.optim share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import _fused
+from . import _update_operators as ops
+from ._embedding_operators import embedding_bag_grad_rows
+from ._errors import named
+from ._operators import coalesce_rows
+from ._settings import order_of
+
+
+class Rule(NamedTuple):
+    """The arguments of the operators that describe one step of one table."""
+
+    optimizer: str
+    learning_rate: float
+    epsilon: float = 0.0
+    beta1: float = 0.0
+    beta2: float = 0.0
+    step: int = 1
+
+
+class RowOptimizer(Optimizer):
+    """An optimizer that changes rows of tables."""
+
+    _states: tuple[str, ...] = ()  # of a table, in the order of the operators
+    _step_counts = False  # whether a rate depends on the number of the step even without lr_decay
+
+    def __init__(self, params: Any, defaults: dict[str, Any], fused: bool) -> None:
+        self._fused = fused
+        self._updated: set[Tensor] = set()  # in backward, since the last step()
+        super().__init__(params, defaults)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_fused": self._fused}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._updated = set()
+        for group in self.param_groups:
+            self._take_over(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimizer.add_param_group."""
+        super().add_param_group(param_group)
+        self._take_over(self.param_groups[-1])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Updates the rows of every parameter that has a gradient; with fused=True, only counts. Returns the closure's
+        loss.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for table in group["params"]:
+                if self._fused:
+                    self._count_step(table)
+                elif table.grad is not None:
+                    self._step_table(table, group)
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Optimizer.load_state_dict, which rounds states to the type of their table; here they keep their own."""
+        super().load_state_dict(state_dict)
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for table, number in zip(group["params"], saved["params"], strict=True):
+                for key, value in state_dict["state"].get(number, {}).items():
+                    if key != "step" and isinstance(value, Tensor):
+                        self.state[table][key] = value.to(table.device, state_type(table))
+
+    @torch.no_grad()
+    def update_in_backward(
+        self, table: Tensor, operator: Callable[..., None], grad: Tensor, *bags: Any, accumulation: str | None
+    ) -> None:
+        """Updates the table with operator(table, states, gradient, bags, rule): what backward calls."""
+        if self._step_counts and table.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"raggrad.torch.optim.{type(self).__name__}: a CUDA graph would repeat the rate of one step, which "
+                "depends on its number; SparseSGD, SparseAdagrad and RowwiseAdagrad can be captured"
+            )
+        group = next(group for group in self.param_groups if any(param is table for param in group["params"]))
+        if group.get("weight_decay"):
+            self._step_rows(table, group, *self._rows_of_bags(table, operator, grad, *bags, accumulation), accumulation)
+        else:
+            self._apply(table, group, operator, grad, *bags, accumulation=accumulation)
+        self._updated.add(table)
+
+    def _rows_of_bags(self, table: Tensor, operator: Callable[..., None], grad: Tensor, *bags: Any) -> Any:
+        """The values and rows of the gradient that the operator would make."""
+        if operator is ops.apply_rows_:
+            return grad, bags[0]
+        if operator is not ops.embedding_bag_grad_apply_:
+            raise RuntimeError(
+                f"raggrad.torch.optim.{type(self).__name__}: weight_decay: expected 0 where calls must not wait"
+            )
+        ids, offsets, weights, *options = bags
+        return embedding_bag_grad_rows(grad, ids, offsets, weights, table.shape[0], *options)
+
+    def _take_over(self, group: dict[str, Any]) -> None:
+        if self._fused:
+            for table in group["params"]:
+                _fused.take_over(table, self)
+
+    def _count_step(self, table: Tensor) -> None:
+        if table.grad is not None:
+            raise RuntimeError(
+                f"raggrad.torch.optim.{type(self).__name__}: grad: expected None with fused=True, but a gradient came "
+                "from somewhere else than the backward of raggrad.torch's embeddings"
+            )
+        if table in self._updated and "step" in self.state[table]:
+            self.state[table]["step"] += 1
+        self._updated.discard(table)
+
+    def _step_table(self, table: Tensor, group: dict[str, Any]) -> None:
+        values, rows = self._rows_of(table)
+        order = order_of(None)
+        if group.get("weight_decay") and not table.grad.is_coalesced():
+            values, rows = self._named(coalesce_rows, values, rows, table.shape[0], order)
+        self._step_rows(table, group, values, rows, order)
+        if "step" in self.state[table]:
+            self.state[table]["step"] += 1
+
+    def _step_rows(self, table: Tensor, group: Any, values: Tensor, rows: Tensor, accumulation: str | None) -> None:
+        """Updates these rows, whose weights decay first. Each comes once if there is a weight_decay."""
+        if decay := group.get("weight_decay"):
+            values = values.add(table.index_select(0, rows), alpha=-decay if group["maximize"] else decay)
+        self._apply(table, group, ops.apply_rows_, values, rows, accumulation=accumulation)
+
+    def _apply(
+        self, table: Tensor, group: Any, operator: Callable[..., None], grad: Tensor, *where: Any, accumulation: Any
+    ) -> None:
+        state = self.state[table]
+        rule = self._rule(table, state, group)
+        states = (*(state[name] for name in self._states), None, None)[:2]
+        # Adam's exp_avg would have the wrong sign if the rate were negative.
+        if group["maximize"]:
+            grad, rule = (-grad, rule) if rule.optimizer == "adam" else (grad, rule._replace(learning_rate=-rule[1]))
+        self._named(operator, table, *states, grad, *where, *rule, accumulation)
+
+    def _named(self, operator: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls an operator, whose errors then name this optimizer."""
+        try:
+            return operator(*arguments)
+        except RuntimeError as error:
+            raise named(error, f"optim.{type(self).__name__}", table="params", indices="grad.indices") from None
+
+    def _rows_of(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        grad = table.grad
+        name = f"raggrad.torch.optim.{type(self).__name__}"
+        if not grad.is_sparse:
+            raise RuntimeError(f"{name}: grad: expected a sparse gradient, got a dense one")
+        if grad.sparse_dim() != 1:
+            raise RuntimeError(f"{name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
+        return grad._values(), grad._indices()[0]
+
+    def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
+        """The next step of a table, whose states it makes if there are none."""
+        raise NotImplementedError
+
+
+def state_type(table: Tensor) -> torch.dtype:
+    return torch.float64 if table.dtype == torch.float64 else torch.float32
+
+
+def new_state(table: Tensor, value: float) -> Tensor:
+    return torch.full_like(table, value, dtype=state_type(table), memory_format=torch.contiguous_format)
+
+
+def check_number(
+    name: str,
+    argument: str,
+    value: float | Tensor,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Refuses numbers out of range, and NaN."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected one number, got {value.numel()}")
+    if at_least is not None and not value >= at_least:
+        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected at least {at_least}, got {value}")
+    if above is not None and not value > above:
+        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected more than {above}, got {value}")
+    if below is not None and not value < below:
+        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected less than {below}, got {value}")

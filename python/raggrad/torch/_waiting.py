@@ -1,0 +1,152 @@
+"""Steps that never wait for a GPU, so that a CUDA graph can hold them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from . import _load
+from ._errors import named
+from ._update_operators import Update
+
+if TYPE_CHECKING:
+    from ._row_optimizer import RowOptimizer
+
+_asked = ContextVar("without_waiting", default=False)
+_NO_FAULT = -1  # word 1 of a report
+
+# The first fault of each device, as a report. A graph that was captured writes there, so it never moves.
+_first_faults: dict[torch.device, Tensor] = {}
+
+_forget_plan = ctypes.CDLL(str(_load.LIBRARY)).raggrad_torch_forget_plan
+_forget_plan.argtypes = [ctypes.c_int64]
+_forget_plan.restype = None
+
+_planned_grad_apply_ = Update("embedding_bag_planned_grad_apply_")
+
+
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
+    """In this context embedding_bag, embedding and modules of raggrad.torch never wait for a GPU.
+
+    Calls check ids on the device and go on. check() raises the first error that they found; until then results of bad
+    ids mean nothing, but a fused optimizer leaves the table as it is. Streams that are being captured in a CUDA graph
+    have these forms without being asked; then check() tells of replays.
+
+    The table needs a fused optimizer or sparse=False: the size of a sparse gradient depends on the ids. padding_idx,
+    max_norm and gradients of per_sample_weights are refused. With include_last_offset, the last offset has to be the
+    number of ids. The ids are sorted once, in the call, for backward too: 28 bytes per id stay until backward is done.
+    """
+    before = _asked.set(True)
+    try:
+        yield
+    finally:
+        _asked.reset(before)
+
+
+def check() -> None:
+    """Waits for every GPU and raises the error of the first bad id since the last check().
+
+    For calls inside without_waiting(), and for replays of CUDA graphs. A ValueError, as the call itself would raise.
+    """
+    for first in _first_faults.values():
+        report = first.cpu()
+        if int(report[1]) == _NO_FAULT:
+            continue
+        first[1:2].fill_(_NO_FAULT)
+        try:
+            torch.ops.raggrad.check_report(report)
+        except RuntimeError as error:
+            raise named(error, "check", indices="input", segment_ids="offsets") from None
+
+
+def must_not_wait(weight: Tensor) -> bool:
+    """Whether a call with this table has to be one that never waits."""
+    if torch.compiler.is_compiling():
+        return False
+    if not weight.is_cuda:
+        return _asked.get()
+    if torch.cuda.is_current_stream_capturing():
+        if weight.device not in _first_faults:
+            raise RuntimeError("raggrad.torch: call the model once before a CUDA graph captures it, as torch asks")
+        return True
+    if weight.device not in _first_faults:
+        _first_faults[weight.device] = _good_report(weight.device)
+    return _asked.get()
+
+
+def refuse(name: str, argument: str) -> NoReturn:
+    raise ValueError(f"raggrad.torch.{name}: {argument}: expected None where calls must not wait for the GPU")
+
+
+def pool(
+    name: str,
+    weight: Tensor,
+    optimizer: RowOptimizer | None,
+    ids: Tensor,
+    offsets: Tensor,
+    include_last_offset: bool,
+    weights: Tensor | None,
+    mode: str,
+    accumulation: str | None,
+    padding_idx: int | None,
+) -> Tensor:
+    """embedding_bag that never waits."""
+    if padding_idx is not None:
+        refuse(name, "padding_idx")
+    wanted = torch.is_grad_enabled()
+    if wanted and weights is not None and weights.requires_grad:
+        raise ValueError(f"raggrad.torch.{name}: per_sample_weights cannot have a gradient where calls must not wait")
+    if include_last_offset:  # an offset of -1 is a fault
+        offsets = torch.where(offsets[-1:] == ids.shape[0], offsets[:-1], -1)
+    return _PlannedBag.apply(weight, optimizer, ids, offsets, weights, mode, accumulation)
+
+
+def _good_report(device: torch.device) -> Tensor:
+    report = torch.zeros(6, dtype=torch.int64, device=device)
+    report[1] = _NO_FAULT
+    return report
+
+
+class _Plan:
+    """A plan of the ids, freed with this object."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        _forget_plan(self.number)
+
+
+class _PlannedBag(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, optimizer: RowOptimizer | None, *bags: Any) -> Tensor:
+        ids, offsets, weights, ctx.mode, ctx.accumulation = bags
+        pooled, report, number = torch.ops.raggrad.embedding_bag_planned.default(
+            weight, ids, offsets, weights, ctx.mode, ctx.accumulation
+        )
+        ctx.plan, ctx.table, ctx.optimizer = _Plan(number), weight, optimizer
+        ctx.save_for_backward(weights)
+        if (first := _first_faults.get(weight.device)) is not None:
+            torch.where(first[1:2] == _NO_FAULT, report, first, out=first)
+        return pooled
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        (weights,) = ctx.saved_tensors
+        plan = ctx.plan.number, weights, ctx.mode
+        d_weight = None
+        if ctx.optimizer is None:
+            d_weight = torch.ops.raggrad.embedding_bag_planned_grad.default(grad, *plan, ctx.accumulation)
+        else:
+            ctx.optimizer.update_in_backward(
+                ctx.table, _planned_grad_apply_, grad, *plan, accumulation=ctx.accumulation
+            )
+        return d_weight, None, None, None, None, None, None
