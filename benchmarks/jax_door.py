@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Times raggrad.jax against JAX's own ways, on the device that JAX uses first.
+
+    benchmarks/jax_door.py --rounds 15
+
+Prints milliseconds, the median of all rounds, and how many times longer JAX takes. All ways take turns, round by round,
+so that a busy machine slows all of them. Workloads have the sizes of segment-A and -C: a mean of rows, int32 ids.
+Times of segment_sum are compared with those of raggrad in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import raggrad.jax as rj
+from raggrad.bench.workloads import BY_NAME
+
+WORKLOADS = {
+    "segment-A-uniform": "segment-A-uniform-f32-int32",
+    "segment-A-zipf": "segment-A-zipf-f32-int32",
+    "segment-C": "segment-C-f32",
+}
+
+
+def scaled(grad: Any, segment_ids: Any) -> Any:
+    counts = jax.ops.segment_sum(jnp.ones(len(segment_ids)), segment_ids, len(grad))
+    return grad[segment_ids] / counts[segment_ids][:, None]
+
+
+def scatter_add(grad: Any, ids: Any, segment_ids: Any, num_rows: int) -> Any:
+    return jnp.zeros((num_rows, grad.shape[1])).at[ids].add(scaled(grad, segment_ids))
+
+
+def unique_and_segment_sum(grad: Any, ids: Any, segment_ids: Any, num_rows: int) -> Any:
+    size = min(len(ids), num_rows)
+    unique, places = jnp.unique(ids, return_inverse=True, size=size, fill_value=num_rows)
+    return jax.ops.segment_sum(scaled(grad, segment_ids), places, size), unique
+
+
+def sparse_segment_grad(grad: Any, ids: Any, segment_ids: Any, num_rows: int) -> Any:
+    return rj.sparse_segment_grad("mean", grad, ids, segment_ids, num_rows)
+
+
+def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The median of each, in milliseconds, after two rounds of warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 2):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(call())
+            if number >= 2:
+                times[name].append((time.perf_counter() - begin) * 1e3)
+    return {name: median(kept) for name, kept in times.items()}
+
+
+def gradients(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    arrays = [jax.device_put(jnp.asarray(inputs[name])) for name in ("grad", "indices", "segment_ids")]
+    num_rows = int(inputs["dense_output_dim0"])
+    ways = {
+        "sparse_segment_grad": sparse_segment_grad,
+        "JAX: unique + segment_sum": unique_and_segment_sum,
+        "JAX: dense scatter-add": scatter_add,
+    }
+    compiled = {name: jax.jit(way, static_argnums=3) for name, way in ways.items()}
+    return {name: (lambda way=way: way(*arrays, num_rows)) for name, way in compiled.items()}
+
+
+def sums(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Gradient rows, one for each id, added up by segment."""
+    segment_ids = jax.device_put(jnp.asarray(inputs["segment_ids"]))
+    count = len(inputs["grad"])
+    calls: dict[str, Callable[[], Any]] = {}
+    for dtype in ("float32", "bfloat16", "float16"):
+        rows = jax.block_until_ready(jnp.asarray(inputs["grad"], dtype)[segment_ids])
+        for name, function in (("segment_sum", rj.segment_sum), ("JAX: segment_sum", jax.ops.segment_sum)):
+            way = jax.jit(function, static_argnums=2)
+            calls[f"{name} {dtype}"] = lambda way=way, rows=rows: way(rows, segment_ids, count)
+    return calls
+
+
+def report(title: str, times: dict[str, float], ours: str) -> None:
+    for name, milliseconds in times.items():
+        print(f"{title:20}{name:30}{milliseconds:10.2f}{milliseconds / times[ours]:8.2f}x", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", choices=WORKLOADS, action="append", help="may be repeated (all)")
+    options = parser.parse_args()
+    print(f"JAX {jax.__version__} on {jax.devices()[0]}; milliseconds, and the ratio to raggrad")
+    for name in options.only or WORKLOADS:
+        inputs = BY_NAME[WORKLOADS[name]].inputs()
+        report(name, time_in_turns(gradients(inputs), options.rounds), "sparse_segment_grad")
+        report(name, time_in_turns(sums(inputs), options.rounds), "segment_sum float32")
+
+
+if __name__ == "__main__":
+    main()

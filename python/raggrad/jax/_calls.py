@@ -1,0 +1,147 @@
+"""Calls of handlers, and the checks that all functions share."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from ..errors import InvalidArgumentError
+from ..settings import accumulation_or_current
+from ._load import HANDLERS
+from ._varying import alike, shaped_like
+
+MOST = 2**31 - 1  # segments and rows that the engine counts
+REPORT = jax.ShapeDtypeStruct((12,), np.uint32)  # six numbers of 64 bits (raggrad/ops/padded.h)
+
+Shaped = jax.ShapeDtypeStruct
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+class Settings(NamedTuple):
+    """All that decides about a call but the arrays. Hashable, so that JAX compiles once for equal ones."""
+
+    function: str  # that the user called
+    combiner: str = ""
+    num_segments: int = 0
+    num_rows: int = 0
+    size: int = 0
+    sorted_ids: bool = False
+    accumulation: str | None = None
+
+
+def call(
+    name: str,
+    results: Any,
+    *arguments: Any,
+    settings: Settings,
+    attributes: Mapping[str, Any] | None = None,
+    aliases: dict[int, int] | None = None,
+) -> Any:
+    """The results of a handler of doors/jax/handlers.cc."""
+    operands = alike(*arguments)
+    shapes = jax.tree.map(lambda result: shaped_like(result, operands[0]), results)
+    call_handler = jax.ffi.ffi_call(name, shapes, vmap_method="sequential", input_output_aliases=aliases)
+    return call_handler(
+        *operands, function=settings.function, accumulation=settings.accumulation or "", **(attributes or {})
+    )
+
+
+def on_platform(cpu: Callable[..., Any], cuda: Callable[..., Any], *arguments: Any) -> Any:
+    """cpu(*arguments) or cuda(*arguments). JAX compiles only the one that the platform needs."""
+    return jax.lax.platform_dependent(*arguments, cpu=cpu, cuda=cuda)
+
+
+def differentiable(
+    function: Callable[..., Any], arrays: int, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The function, compiled, with the derivative that forward and backward are (jax.custom_vjp).
+
+    Its first arguments are `arrays` arrays, the last one are the Settings.
+    """
+    with_derivative = jax.custom_vjp(function, nondiff_argnums=(arrays,))
+    with_derivative.defvjp(forward, backward)
+    return jax.jit(with_derivative, static_argnums=arrays)
+
+
+def export_checks() -> list[export.DisabledSafetyCheck]:
+    """The `disabled_checks` of jax.export.export() for a function that calls raggrad.jax.
+
+    JAX promises that exported code runs for years. It cannot promise that for the handlers of a library, so they are
+    named one by one. Import raggrad.jax before the exported function is called.
+    """
+    return [export.DisabledSafetyCheck.custom_call(name) for name in HANDLERS]
+
+
+def mode_of(function: str, accumulation: str | None) -> str | None:
+    """The word that the caller wrote, or that of raggrad.accumulation() when the function is traced."""
+    try:
+        return accumulation_or_current(accumulation)
+    except InvalidArgumentError as error:
+        raise ValueError(f"raggrad.jax.{function}: {error}") from None
+
+
+def fail(function: str, text: str, kind: type[Exception] = ValueError) -> Any:
+    raise kind(f"raggrad.jax.{function}: {text}")
+
+
+def rows_of(function: str, argument: str, array: Any, types: Sequence[str] = FLOATS) -> jax.Array:
+    """An array of at least one dimension, of one of these types."""
+    rows = jnp.asarray(array)
+    if rows.dtype.name not in types:
+        fail(function, f"{argument}: expected {', '.join(types)}, got {rows.dtype.name}", TypeError)
+    if rows.ndim == 0:
+        fail(function, f"{argument}: expected at least 1 dimension, got a scalar")
+    return rows
+
+
+def ids_of(function: str, argument: str, ids: Any, count: int | None = None) -> jax.Array:
+    """Ids as int32 or int64; other types of integers are converted."""
+    array = jnp.asarray(ids)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        if array.size:
+            fail(function, f"{argument}: expected integers, got {array.dtype.name}", TypeError)
+        array = array.astype(np.int32)  # a list without elements says nothing about its type
+    if array.ndim != 1:
+        fail(function, f"{argument}: expected 1 dimension, got shape {array.shape}")
+    if count is not None and array.shape[0] != count:
+        fail(function, f"{argument}: expected {count} ids, one for every row or id, got {array.shape[0]}")
+    if array.dtype.name in ("int32", "int64"):
+        return array
+    return array.astype(jnp.int64 if array.dtype.name == "uint64" else np.int32)
+
+
+def size_of(function: str, argument: str, number: Any) -> int:
+    """A number that is known when the function is traced."""
+    try:
+        size = operator.index(number)
+    except TypeError:
+        fail(function, f"{argument}: expected an int, known when the function is traced, got {number!r}", TypeError)
+    if not 0 <= size <= MOST:
+        fail(function, f"{argument}: expected 0 to {MOST}, got {size}")
+    return size
+
+
+def check_word(function: str, argument: str, word: str) -> None:
+    if word not in ("sum", "mean", "sqrtn"):
+        fail(function, f"{argument}: expected 'sum', 'mean' or 'sqrtn', got {word!r}")
+
+
+def count_of(report: jax.Array) -> jax.Array:
+    """How many rows or entries there are. More than there is room for means that the result is no good."""
+    return jax.lax.bitcast_convert_type(report[0], np.int32)
+
+
+def poisoned(values: jax.Array, report: jax.Array, count: jax.Array) -> jax.Array:
+    """NaN everywhere if the operands had a fault or there was too little room: on a GPU nothing can be raised."""
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        return values
+    full = np.uint32(2**32 - 1)
+    bad = (report[2] != full) | (report[3] != full) | (count > values.shape[0])
+    return jnp.where(bad, jnp.array(jnp.nan, values.dtype), values)

@@ -1,0 +1,118 @@
+"""XLA's part before and after a handler for GPUs: it sorts by segment, and takes ids out of range aside.
+
+Such ids go to one more segment, behind the others, whose row is thrown away, or whose gradient is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._calls import REPORT, Settings, Shaped, call, count_of, poisoned
+
+
+def _segments(segment_ids: jax.Array, s: Settings) -> jax.Array:
+    """The segments, int32; the one behind all others for ids out of range."""
+    in_range = (segment_ids >= 0) & (segment_ids < s.num_segments)
+    return jnp.where(in_range, segment_ids, s.num_segments).astype(np.int32)
+
+
+def _order(segments: jax.Array) -> jax.Array:
+    """Positions, ordered by segment."""
+    return jnp.argsort(segments, stable=True).astype(np.int32)
+
+
+def _with_zero_row(grad: jax.Array) -> jax.Array:
+    return jnp.concatenate([grad, jnp.zeros((1, *grad.shape[1:]), grad.dtype)])
+
+
+def _sum_type(dtype: Any) -> Any:
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+def _call(name: str, results: Any, *arrays: Any, s: Settings, **attributes: Any) -> Any:
+    operands = [array for array in arrays if array is not None]
+    return call(name, results, *operands, settings=s, attributes={"combiner": s.combiner, **attributes})
+
+
+def pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
+    """Rows of `data`, pooled by segment."""
+    if s.sorted_ids:  # one more segment before the others, too, so that the order stays
+        segments = (jnp.clip(segment_ids, -1, s.num_segments) + 1).astype(np.int32)
+        rows, first, count = jnp.arange(segments.shape[0], dtype=np.int32), 1, s.num_segments + 2
+    else:
+        segments = _segments(segment_ids, s)
+        rows, first, count = _order(segments), 0, s.num_segments + 1
+        segments = segments[rows]
+    sums = _call("raggrad_bag", Shaped((count, *data.shape[1:]), data.dtype), data, rows, segments, s=s)
+    return sums[first : first + s.num_segments]
+
+
+def spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
+    """The gradient of pool(): that of each row's segment, scaled; zero where the id is out of range."""
+    segments = _segments(segment_ids, s)
+    rows = _with_zero_row(grad)[segments]
+    if s.combiner == "sum":
+        return rows
+    counts = jnp.zeros(s.num_segments + 1, np.int32).at[segments].add(1)
+    counts = jnp.maximum(counts, 1).astype(_sum_type(grad.dtype))
+    scales = (1 / (counts if s.combiner == "mean" else jnp.sqrt(counts)))[segments]
+    scaled = rows.astype(scales.dtype) * scales.reshape(scales.shape + (1,) * (rows.ndim - 1))
+    return scaled.astype(grad.dtype)
+
+
+def bag(table: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:
+    segments = _segments(segment_ids, s)
+    order = _order(segments)
+    segments = segments[order]
+    known = jnp.where(segments < s.num_segments, ids[order], 0)  # the others may be anything
+    out = Shaped((s.num_segments + 1, *table.shape[1:]), table.dtype)
+    factors = None if weights is None else weights[order]
+    return _call("raggrad_bag", out, table, known, segments, factors, s=s)[: s.num_segments]
+
+
+def bag_grad(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:
+    segments = _segments(segment_ids, s)
+    # The others add zeros to row 0. Reproducible sums count their terms, so that they need a row that is cut off, which
+    # copies the gradient.
+    own_row = int(s.accumulation == "reproducible")
+    known = jnp.where(segments < s.num_segments, ids, jnp.array(own_row * s.num_rows, ids.dtype))
+    out = Shaped((s.num_rows + own_row, *grad.shape[1:]), grad.dtype)
+    sums = _call("raggrad_bag_grad", out, _with_zero_row(grad), known, segments, weights, s=s)
+    return sums[: s.num_rows]
+
+
+def bag_weights_grad(
+    grad: jax.Array, table: jax.Array, ids: jax.Array, segment_ids: jax.Array, s: Settings
+) -> jax.Array:
+    segments = _segments(segment_ids, s)
+    order = _order(segments)
+    segments = segments[order]
+    known = jnp.where(segments < s.num_segments, ids[order], 0)
+    weights = jnp.zeros(ids.shape, table.dtype)
+    out = Shaped(ids.shape, table.dtype)
+    ordered = _call("raggrad_bag_weights_grad", out, _with_zero_row(grad), table, known, segments, weights, s=s)
+    return jnp.zeros_like(ordered).at[order].set(ordered, unique_indices=True)
+
+
+def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
+    """Values, ids and their number. Ids that are dropped have row num_rows, which is padding already."""
+    segments = _segments(segment_ids, s)
+    dropped = segments == s.num_segments
+    known = jnp.where(dropped, jnp.array(s.num_rows, ids.dtype), ids)
+    results = (Shaped((s.size + 1, *grad.shape[1:]), grad.dtype), Shaped((s.size + 1,), ids.dtype), REPORT)
+    values, unique, report = _call(
+        "raggrad_bag_grad_rows",
+        results,
+        _with_zero_row(grad),
+        known,
+        segments,
+        weights,
+        s=s,
+        num_rows=np.int64(s.num_rows + 1),
+    )
+    count = count_of(report) - jnp.any(dropped).astype(np.int32)
+    return poisoned(values[: s.size], report, count), jnp.minimum(unique[: s.size], s.num_rows), count

@@ -1,0 +1,194 @@
+"""Optimizer steps on rows of a table: SGD, Adagrad and Adam, and apply_rows, which makes one step.
+
+The formulas are those of raggrad.optimizers. An optimizer holds numbers only; its state is a pytree that `init` makes,
+and that apply_rows takes and returns, as in optax.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._calls import Settings, Shaped, call, fail, on_platform, rows_of
+from ._varying import alike
+from .rows import Rows
+
+_NO_NUMBER = (0,)  # the shape of a learning rate that is an attribute
+
+
+@dataclass(frozen=True)
+class SGD:
+    """w -= learning_rate * g. `learning_rate` is a float or, for a schedule, a scalar array."""
+
+    learning_rate: Any
+
+    def init(self, table: Any) -> tuple[()]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon). The state is `a`, in float32 or float64."""
+
+    learning_rate: Any
+    initial_accumulator: float = 0.1
+    epsilon: float = 1e-7
+
+    def init(self, table: Any) -> jax.Array:
+        return jnp.full(table.shape, self.initial_accumulator, _state_type(table))
+
+
+class AdamState(NamedTuple):
+    m: jax.Array
+    v: jax.Array
+    step: jax.Array  # int32: how many steps there were
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam on the rows that the gradient has, as torch.optim.SparseAdam. The state is an AdamState."""
+
+    learning_rate: Any
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def init(self, table: Any) -> AdamState:
+        m, v = (jnp.zeros(table.shape, _state_type(table)) for _ in range(2))
+        return AdamState(m, v, jnp.zeros((), np.int32))
+
+
+def apply_rows(table: Any, rows: Rows, optimizer: SGD | Adagrad | Adam, state: Any = ()) -> tuple[jax.Array, Any]:
+    """One step of the optimizer on the rows of the table that the gradient has. Returns the new table and state.
+
+    In a compiled function that donates table and state both change in place, and only those rows are touched. Without
+    donation XLA copies them first. On a CPU an id that is out of range is an error, and rows that come several times
+    are added up; on a GPU rows must be as sparse_segment_grad returns them.
+
+    >>> import jax, jax.numpy as jnp, raggrad.jax as rj
+    >>> sgd = rj.SGD(learning_rate=0.5)
+    >>> step = jax.jit(lambda table, rows: rj.apply_rows(table, rows, sgd)[0], donate_argnums=0)
+    >>> rows = rj.sparse_segment_grad("sum", jnp.array([[2.0]]), jnp.array([1]), jnp.array([0]), 3)
+    >>> step(jnp.ones((3, 1)), rows).tolist()
+    [[1.0], [0.0], [1.0]]
+    """
+    name = "apply_rows"
+    array = rows_of(name, "table", table)
+    if not isinstance(rows, Rows):
+        fail(name, f"rows: expected raggrad.jax.Rows, got {type(rows).__name__}", TypeError)
+    if not isinstance(optimizer, (SGD, Adagrad, Adam)):
+        fail(name, f"optimizer: expected raggrad.jax.SGD, Adagrad or Adam, got {type(optimizer).__name__}", TypeError)
+    if rows.values.shape[1:] != array.shape[1:]:
+        fail(name, f"rows.values: expected shape {('size', *array.shape[1:])}, got {rows.values.shape}")
+    states = _states_of(name, optimizer, state, array)
+    rate = optimizer.learning_rate
+    is_number = isinstance(rate, (int, float, np.number))
+    operand = jnp.zeros(_NO_NUMBER, np.float32) if is_number else jnp.asarray(rate)
+    if not is_number and operand.ndim != 0:
+        fail(name, f"optimizer.learning_rate: expected a number, got shape {operand.shape}")
+    if not is_number:
+        operand = operand.astype(_state_type(array))
+    numbers = _numbers(optimizer, float(rate) if is_number else 0.0)
+    array, values, ids, count, operand, *states = alike(array, rows.values, rows.ids, rows.count, operand, *states)
+    new_table, *new_states = _apply(
+        array, Rows(values, ids, count), operand, tuple(states), type(optimizer).__name__, numbers
+    )
+    if isinstance(optimizer, SGD):
+        return new_table, ()
+    if isinstance(optimizer, Adagrad):
+        return new_table, new_states[0]
+    return new_table, AdamState(new_states[0], new_states[1], states[2] + 1)
+
+
+def _state_type(table: Any) -> Any:
+    return np.float64 if table.dtype == np.float64 else np.float32
+
+
+def _numbers(optimizer: SGD | Adagrad | Adam, rate: float) -> tuple[tuple[str, float], ...]:
+    if isinstance(optimizer, SGD):
+        return (("learning_rate", rate),)
+    if isinstance(optimizer, Adagrad):
+        return (("learning_rate", rate), ("epsilon", float(optimizer.epsilon)))
+    return (
+        ("learning_rate", rate),
+        ("beta1", float(optimizer.beta1)),
+        ("beta2", float(optimizer.beta2)),
+        ("epsilon", float(optimizer.epsilon)),
+    )
+
+
+def _states_of(function: str, optimizer: SGD | Adagrad | Adam, state: Any, table: jax.Array) -> tuple[jax.Array, ...]:
+    wanted = jax.eval_shape(optimizer.init, table)
+    if jax.tree.structure(state) != jax.tree.structure(wanted):
+        kind = type(optimizer).__name__
+        fail(function, f"state: expected what {kind}.init(table) returns, got {type(state).__name__}", TypeError)
+    arrays = tuple(jnp.asarray(array) for array in jax.tree.leaves(state))
+    for array, like in zip(arrays, jax.tree.leaves(wanted), strict=True):
+        if array.shape != like.shape or array.dtype != like.dtype:
+            fail(function, f"state: expected {like.dtype.name}{list(like.shape)}, got {array.dtype}{list(array.shape)}")
+    return arrays
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def _apply(
+    table: jax.Array, rows: Rows, rate: jax.Array, states: tuple[jax.Array, ...], kind: str, numbers: Any
+) -> tuple[jax.Array, ...]:
+    def on_cpu(table: jax.Array, rows: Rows, rate: jax.Array, *states: jax.Array) -> Any:
+        changed = [table, *states[:2]]
+        results = call(
+            f"raggrad_apply_{kind.lower()}",
+            tuple(Shaped(array.shape, array.dtype) for array in changed),
+            table,
+            rows.values,
+            rows.ids,
+            rows.count,
+            rate,
+            *states,
+            settings=Settings("apply_rows"),
+            attributes={name: np.float64(number) for name, number in numbers},
+            aliases={0: 0, **{5 + place: 1 + place for place in range(len(changed) - 1)}},
+        )
+        return tuple(results)
+
+    def on_cuda(table: jax.Array, rows: Rows, rate: jax.Array, *states: jax.Array) -> Any:
+        return _apply_on_cuda(table, rows, rate, states, kind, dict(numbers))
+
+    return on_platform(on_cpu, on_cuda, table, rows, rate, *states)
+
+
+def _apply_on_cuda(
+    table: jax.Array, rows: Rows, rate: jax.Array, states: tuple[jax.Array, ...], kind: str, numbers: dict[str, float]
+) -> tuple[jax.Array, ...]:
+    """The formulas in XLA: rows are taken out, changed and put back. Padding is dropped."""
+    places = jnp.where(jnp.arange(rows.size) < rows.count, rows.ids, table.shape[0])
+    wide = _state_type(table)
+    learning_rate = jnp.asarray(numbers["learning_rate"], wide) if rate.shape == _NO_NUMBER else rate
+    g = rows.values.astype(wide)
+
+    def taken(array: jax.Array) -> jax.Array:
+        return array.at[places].get(mode="fill", fill_value=0, indices_are_sorted=True).astype(wide)
+
+    def put(array: jax.Array, new: jax.Array) -> jax.Array:
+        return array.at[places].set(
+            new.astype(array.dtype), mode="drop", indices_are_sorted=True, unique_indices=True
+        )
+
+    w = taken(table)
+    if kind == "SGD":
+        return (put(table, w - learning_rate * g),)
+    epsilon = jnp.asarray(numbers["epsilon"], wide)
+    if kind == "Adagrad":
+        a = taken(states[0]) + g * g
+        return put(table, w - learning_rate * g / (jnp.sqrt(a) + epsilon)), put(states[0], a)
+    beta1, beta2 = (jnp.asarray(numbers[name], wide) for name in ("beta1", "beta2"))
+    m, v = (taken(array) for array in states[:2])
+    m = m + (g - m) * (1 - beta1)
+    v = v + (g * g - v) * (1 - beta2)
+    steps = (states[2] + 1).astype(wide)
+    step_rate = learning_rate * jnp.sqrt(1 - beta2**steps) / (1 - beta1**steps)
+    return put(table, w - m * step_rate / (jnp.sqrt(v) + epsilon)), put(states[0], m), put(states[1], v)

@@ -1,0 +1,141 @@
+"""Sums, means and sums over square roots of rows, by segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _on_cuda
+from ._calls import (
+    FLOATS,
+    INTEGERS,
+    Settings,
+    Shaped,
+    call,
+    differentiable,
+    ids_of,
+    mode_of,
+    on_platform,
+    rows_of,
+    size_of,
+)
+from ._varying import alike
+
+
+def segment_sum(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    *,
+    accumulation: str | None = None,
+) -> jax.Array:
+    """Row s is the sum of data[i] over all i with segment_ids[i] == s: jax.ops.segment_sum, with the same arguments.
+
+    Ids come in any order; those out of range, negative ones too, are dropped. `num_segments` is the number of rows, by
+    default the largest id plus one, which has to be known when the function is traced. `indices_are_sorted` saves a
+    sort on a GPU and is found out on a CPU; `unique_indices` changes nothing. `accumulation` is "sequential", "fast" or
+    "reproducible" (raggrad.accumulation); a compiled function keeps the one that it was traced with.
+
+    Rows of a segment are added in the order they have in `data`; float16 and bfloat16 in float32, rounded once. The
+    same bits on every run and with any number of threads. On a CPU it takes 8 bytes per id, 24 if they are not in
+    order; rows are read where they lie. Types that are not floats or integers go to jax.ops.segment_sum.
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> rj.segment_sum(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([1, 0, 1])).tolist()
+    [[2.0], [5.0]]
+    """
+    rows = jnp.asarray(data)
+    if rows.dtype.name not in FLOATS + INTEGERS:
+        return jax.ops.segment_sum(
+            rows, jnp.asarray(segment_ids), num_segments, indices_are_sorted, unique_indices
+        )
+    return _segment("segment_sum", "sum", rows, segment_ids, num_segments, indices_are_sorted, accumulation)
+
+
+def segment_mean(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    *,
+    accumulation: str | None = None,
+) -> jax.Array:
+    """segment_sum divided by the number of rows. A segment without rows is zero. Floats only."""
+    return _segment("segment_mean", "mean", data, segment_ids, num_segments, indices_are_sorted, accumulation)
+
+
+def segment_sqrtn(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    *,
+    accumulation: str | None = None,
+) -> jax.Array:
+    """segment_sum divided by the square root of the number of rows. A segment without rows is zero. Floats only."""
+    return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments, indices_are_sorted, accumulation)
+
+
+def _segment(
+    function: str,
+    combiner: str,
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None,
+    sorted_ids: bool,
+    accumulation: str | None,
+) -> jax.Array:
+    rows = rows_of(function, "data", data, FLOATS + INTEGERS if combiner == "sum" else FLOATS)
+    ids = ids_of(function, "segment_ids", segment_ids, rows.shape[0])
+    if num_segments is None:
+        num_segments = max(int(jnp.max(ids)) + 1, 0) if ids.size else 0
+    settings = Settings(
+        function,
+        combiner,
+        num_segments=size_of(function, "num_segments", num_segments),
+        num_rows=rows.shape[0],
+        sorted_ids=bool(sorted_ids),
+        accumulation=mode_of(function, accumulation),
+    )
+    return pool(*alike(rows, ids), settings)
+
+
+def _pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
+    def on_cpu(data: jax.Array, segment_ids: jax.Array) -> jax.Array:
+        out = Shaped((s.num_segments, *data.shape[1:]), data.dtype)
+        return call("raggrad_segment", out, data, segment_ids, settings=s, attributes={"combiner": s.combiner})
+
+    return on_platform(on_cpu, lambda data, ids: _on_cuda.pool(data, ids, s), data, segment_ids)
+
+
+def _spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
+    """The gradient of _pool, whose gradient is _pool."""
+
+    def on_cpu(grad: jax.Array, segment_ids: jax.Array) -> jax.Array:
+        out = Shaped((s.num_rows, *grad.shape[1:]), grad.dtype)
+        return call("raggrad_segment_grad", out, grad, segment_ids, settings=s, attributes={"combiner": s.combiner})
+
+    return on_platform(on_cpu, lambda grad, ids: _on_cuda.spread(grad, ids, s), grad, segment_ids)
+
+
+def _pool_backward(s: Settings, segment_ids: jax.Array, cotangent: jax.Array) -> tuple[Any, None]:
+    if cotangent.dtype == jax.dtypes.float0:  # the rows are integers
+        return np.zeros((s.num_rows, *cotangent.shape[1:]), jax.dtypes.float0), None
+    return spread(cotangent, segment_ids, s), None
+
+
+def _spread_backward(s: Settings, segment_ids: jax.Array, cotangent: jax.Array) -> tuple[Any, None]:
+    return pool(cotangent, segment_ids, s), None
+
+
+pool = differentiable(_pool, 2, lambda data, segment_ids, s: (pool(data, segment_ids, s), segment_ids), _pool_backward)
+spread = differentiable(
+    _spread, 2, lambda grad, segment_ids, s: (spread(grad, segment_ids, s), segment_ids), _spread_backward
+)

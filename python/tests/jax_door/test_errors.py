@@ -1,0 +1,139 @@
+"""Errors: their types, and texts that name the function and the argument that the user wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .door import XlaError, jax, jnp, rj, run
+
+TABLE = jnp.ones((10, 3))
+IDS = jnp.array([1, 2, 3])
+SEGMENTS = jnp.array([0, 0, 1])
+ROWS = rj.sparse_segment_grad("sum", jnp.ones((2, 3)), IDS, SEGMENTS, 10)
+
+
+def bag(**changed: Any) -> Callable[[], Any]:
+    arguments = {"table": TABLE, "ids": IDS, "segment_ids": SEGMENTS, "num_segments": 2, **changed}
+    return lambda: rj.embedding_bag(**arguments)
+
+
+def grad(**changed: Any) -> Callable[[], Any]:
+    arguments = {"mode": "sum", "grad": TABLE[:2], "ids": IDS, "segment_ids": SEGMENTS, "num_rows": 10, **changed}
+    return lambda: rj.sparse_segment_grad(**arguments)
+
+
+def apply(table: Any = TABLE, rows: Any = ROWS, optimizer: Any = None, state: Any = ()) -> Callable[[], Any]:
+    return lambda: rj.apply_rows(table, rows, optimizer or rj.SGD(0.1), state)
+
+
+# Known when the function is traced.
+CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "mode": (bag(mode="max"), ValueError, "embedding_bag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"),
+    "table": (bag(table=IDS), TypeError, "embedding_bag: table: expected float32, bfloat16, float16, float64, got int"),
+    "scalar": (bag(table=jnp.float32(1)), ValueError, "embedding_bag: table: expected at least 1 dimension, got a"),
+    "ids": (bag(ids=TABLE[0]), TypeError, "embedding_bag: ids: expected integers, got float32"),
+    "ids' shape": (bag(ids=IDS[None]), ValueError, "embedding_bag: ids: expected 1 dimension, got shape (1, 3)"),
+    "segments": (bag(segment_ids=IDS[:2]), ValueError, "embedding_bag: segment_ids: expected 3 ids, one for every row"),
+    "num_segments": (bag(num_segments=-1), ValueError, "embedding_bag: num_segments: expected 0 to 2147483647, got -1"),
+    "float": (bag(num_segments=2.0), TypeError, "embedding_bag: num_segments: expected an int, known when the functio"),
+    "weights": (bag(weights=TABLE[0, :2]), ValueError, "embedding_bag: weights: expected shape (3,), one for every id"),
+    "accumulation": (bag(accumulation="best"), ValueError, "embedding_bag: no such accumulation [accumulation: expect"),
+    "data": (lambda: rj.segment_mean(IDS, IDS, 3), TypeError, "segment_mean: data: expected float32, bfloat16, float1"),
+    "rows": (lambda: rj.segment_sum(TABLE, IDS, 3), ValueError, "segment_sum: segment_ids: expected 10 ids, one for"),
+    "grad's mode": (grad(mode="prod"), ValueError, "sparse_segment_grad: mode: expected 'sum', 'mean' or 'sqrtn'"),
+    "num_rows": (grad(num_rows=2**31), ValueError, "sparse_segment_grad: num_rows: expected 0 to 2147483647, got 2"),
+    "size": (grad(size=-1), ValueError, "sparse_segment_grad: size: expected 0 to 2147483647, got -1"),
+    "rows' kind": (apply(rows=(1, 2)), TypeError, "apply_rows: rows: expected raggrad.jax.Rows, got tuple"),
+    "widths": (apply(table=TABLE[:, :2]), ValueError, "apply_rows: rows.values: expected shape"),
+    "optimizer": (apply(optimizer="sgd"), TypeError, "apply_rows: optimizer: expected raggrad.jax.SGD, Adagrad or"),
+    "no state": (apply(optimizer=rj.Adam(0.1)), TypeError, "apply_rows: state: expected what Adam.init(table) returns"),
+    "state": (apply(optimizer=rj.Adagrad(0.1), state=IDS), ValueError, "apply_rows: state: expected float32[10, 3], g"),
+    "rate": (apply(optimizer=rj.SGD(TABLE)), ValueError, "apply_rows: optimizer.learning_rate: expected a number, got"),
+    "indices": (lambda: rj.sparse_slice(IDS, IDS, (9,), (0,), (9,)), ValueError, "sparse_slice: indices: expected sha"),
+    "index type": (
+        lambda: rj.fill_empty_rows(TABLE[:3, :1], IDS, (9,), 0),
+        TypeError,
+        "fill_empty_rows: indices: expected int32 or int64, got float32",
+    ),
+    "start": (lambda: rj.sparse_slice(IDS[:, None], IDS, (9,), (0, 0), (9,)), ValueError, "sparse_slice: start: expec"),
+    "default": (lambda: rj.fill_empty_rows(IDS[:, None], IDS, (9,), IDS), ValueError, "fill_empty_rows: default_value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors_of_arguments(case: str) -> None:
+    call, kind, text = CASES[case]
+    with pytest.raises(kind, match=re.escape("raggrad.jax." + text)):
+        call()
+
+
+# Known when the function runs.
+RUNNING = {
+    "id too large": (bag(ids=jnp.array([1, 99, 3])), "embedding_bag: an id is out of range [ids[1]: expected 0 to 9, "),
+    "id negative": (bag(ids=jnp.array([1, 2, -3])), "embedding_bag: an id is out of range [ids[2]: expected 0 to 9, g"),
+    "among moved ones": (
+        bag(ids=jnp.array([-9, 1, 2, 77]), segment_ids=jnp.array([-1, 1, 0, 0])),
+        "embedding_bag: an id is out of range [ids[3]: expected 0 to 9, got 77]",
+    ),
+    "no rows": (bag(table=TABLE[:0]), "embedding_bag: [ids[0]: expected none, because there are no rows]"),
+    "grad": (grad(ids=jnp.array([1, 2, 10])), "sparse_segment_grad: an id is out of range [ids[2]: expected 0 to 9, g"),
+    "room": (grad(size=2), "sparse_segment_grad: there are more rows than there is room for [size: expected 3 or more"),
+    "rows' ids": (
+        apply(rows=rj.Rows(ROWS.values, ROWS.ids + 8, ROWS.count)),
+        "apply_rows: Index 10 out of range [0, 10). [rows.ids[1]]",
+    ),
+    "rows' count": (
+        apply(rows=rj.Rows(ROWS.values, ROWS.ids, ROWS.count + 1)),
+        "apply_rows: [rows.count: expected 0 to 3, the rows there is room for, got 4]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("case", RUNNING)
+def test_errors_of_values(case: str, jit: bool) -> None:
+    call, text = RUNNING[case]
+    with pytest.raises(XlaError, match=re.escape("raggrad.jax." + text)):
+        jax.block_until_ready((jax.jit(call) if jit else call)())
+
+
+def test_an_error_leaves_a_donated_table_usable_for_nobody_else() -> None:
+    """The call after one that failed works."""
+    with pytest.raises(XlaError):
+        jax.block_until_ready(bag(ids=jnp.array([1, 99, 3]))())
+    assert bag()().tolist() == [[1.0] * 3] * 2
+
+
+def test_gradients_name_the_function_too() -> None:
+    with pytest.raises(XlaError, match=re.escape("raggrad.jax.embedding_bag: an id is out of range [ids[1]")):
+        gradient = jax.grad(lambda t: rj.embedding_bag(t, jnp.array([1, 99, 3]), SEGMENTS, 2).sum())(TABLE)
+        gradient.block_until_ready()
+
+
+@pytest.mark.parametrize(
+    ("stub", "text"),
+    [
+        ("sys.modules['jax'] = None", "raggrad.jax needs jaxlib 0.7 or newer, and no JAX can be imported"),
+        ("import jaxlib; jaxlib.__version__ = '0.6.2'", "raggrad.jax needs jaxlib 0.7 or newer, and this is jaxlib 0."),
+        ("import jax; jax.__version__ = '0.6.2'", "raggrad.jax needs jaxlib 0.7 or newer, and this is jax 0.6.2"),
+        (
+            "import pathlib; pathlib.Path.exists = lambda self: False",
+            "this raggrad was built without raggrad.jax, because jaxlib's headers were not there; docs/packaging.md",
+        ),
+    ],
+    ids=["missing", "jaxlib too old", "jax too old", "left out"],
+)
+def test_a_jax_that_cannot_be_used(stub: str, text: str) -> None:
+    code = f"import sys; {stub}\ntry:\n import raggrad.jax\nexcept ImportError as error: print(error)"
+    printed = run(code)
+    assert text in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_lists_are_taken() -> None:
+    assert rj.embedding_bag(np.ones((2, 1), np.float32), [0, 1], [0, 0], 1, mode="sum").tolist() == [[2.0]]

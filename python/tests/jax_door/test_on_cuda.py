@@ -1,0 +1,64 @@
+"""XLA's part around the handlers for GPUs, with the handlers for CPUs, which take the same operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .door import MODES, ROWS, assert_near, jax, jnp, random_batch, random_rows, rj, same_bits
+
+on_cuda = pytest.importorskip("raggrad.jax._on_cuda")
+Settings = pytest.importorskip("raggrad.jax._calls").Settings
+
+
+def settings(mode: str, **others: Any) -> Any:
+    return Settings("test", mode, num_segments=12, num_rows=ROWS, **others)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_segments(mode: str) -> None:
+    batch = random_batch()
+    data, grad = random_rows(len(batch.ids)), random_rows(12, seed=4)
+    function = {"sum": rj.segment_sum, "mean": rj.segment_mean, "sqrtn": rj.segment_sqrtn}[mode]
+    assert same_bits(on_cuda.pool(data, batch.segment_ids, settings(mode)), function(data, *batch[1:]))
+    ids = jnp.sort(batch.segment_ids)
+    assert same_bits(on_cuda.pool(data, ids, settings(mode, sorted_ids=True)), function(data, ids, 12))
+    _, pull = jax.vjp(lambda d: function(d, *batch[1:]), data)
+    assert_near(on_cuda.spread(grad, batch.segment_ids, settings(mode)), pull(grad)[0])
+
+
+@pytest.mark.parametrize("accumulation", [None, "reproducible"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_bags(mode: str, weighted: bool, accumulation: str | None) -> None:
+    batch, table, grad = random_batch(), random_rows(), random_rows(12, seed=4)
+    weights = random_rows(len(batch.ids), 1, seed=5)[:, 0] if weighted else None
+    s = settings(mode, size=len(batch.ids), accumulation=accumulation)
+    options = {"mode": mode, "accumulation": accumulation}
+
+    pooled, pull = jax.vjp(lambda t, w: rj.embedding_bag(t, *batch, weights=w, **options), table, weights)
+    arrays = batch.ids, batch.segment_ids
+    assert same_bits(on_cuda.bag(table, *arrays, weights, s), pooled)
+    d_table, d_weights = pull(grad)
+    assert same_bits(on_cuda.bag_grad(grad, *arrays, weights, s), d_table)
+    if weighted:
+        assert same_bits(on_cuda.bag_weights_grad(grad, table, *arrays, s), d_weights)
+
+    rows = rj.sparse_segment_grad(mode, grad, *arrays, ROWS, weights=weights, accumulation=accumulation)
+    values, ids, count = on_cuda.bag_grad_rows(grad, *arrays, weights, s)
+    assert same_bits(values, rows.values)
+    assert same_bits(ids, rows.ids)
+    assert int(count) == int(rows.count)
+
+
+def test_too_little_room_is_poison() -> None:
+    """The report of a call on a GPU: five rows, no fault."""
+    from raggrad.jax._calls import count_of, poisoned
+
+    report = jnp.array([5, 0, 2**32 - 1, 2**32 - 1] + [0] * 8, "uint32")
+    values = jnp.ones((4, 2))
+    assert bool(jnp.isnan(poisoned(values, report, count_of(report))).all())
+    assert same_bits(poisoned(jnp.ones((5, 2)), report, count_of(report)), jnp.ones((5, 2)))
+    fault = report.at[2].set(3)
+    assert bool(jnp.isnan(poisoned(jnp.ones((5, 2)), fault, count_of(fault))).all())
