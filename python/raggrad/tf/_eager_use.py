@@ -1,0 +1,82 @@
+"""Finds operators that were called eagerly before raggrad's kernels were there.
+
+TensorFlow cannot be asked which kernels it keeps. So each operator is called with tiny operands, once for every
+combination of its types: a call that does not reach raggrad went to a kernel that TensorFlow had made before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import kernels, op_def_registry
+
+from ._load import calls, operators
+
+_TINY: dict[str, dict[str, Any]] = {
+    "SparseSegment": {
+        "data": [[0]], "grad": [[0]], "indices": [0], "segment_ids": [0], "num_segments": 1, "output_dim0": 1,
+        "dense_output_dim0": 1,
+    },
+    "SparseFillEmptyRows": {
+        "indices": [[0]], "values": [0], "dense_shape": [1], "default_value": 0, "reverse_index_map": [0],
+        "grad_values": [0],
+    },
+    "RaggedFillEmptyRows": {
+        "value_rowids": [0], "values": [0], "nrows": 1, "default_value": 0, "reverse_index_map": [0],
+        "grad_values": [0],
+    },
+    "SparseSlice": {
+        "indices": [[0]], "values": [0], "shape": [1], "start": [0], "size": [1], "backprop_val_grad": [0],
+        "input_indices": [[0]], "input_start": [0], "output_indices": [[0]],
+    },
+}  # fmt: skip
+
+
+def find() -> dict[str, list[str]]:
+    """The operators, each with the types whose calls TensorFlow's kernels answer. Empty if TensorFlow has not run."""
+    if context.context_safe() is None or not context.context()._initialized:
+        return {}
+    found: dict[str, list[str]] = {}
+    with tf.init_scope():
+        for operator in operators():
+            tiny = next(values for prefix, values in _TINY.items() if operator.startswith(prefix))
+            for types, arguments in _calls(operator, tiny):
+                before = calls(operator)
+                getattr(tf.raw_ops, operator)(**arguments)
+                if calls(operator) == before and types not in found.setdefault(operator, []):
+                    found[operator].append(types)
+    return {operator: types for operator, types in found.items() if types}
+
+
+def _calls(operator: str, tiny: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of types, and arguments with which TensorFlow makes or takes the kernel for them."""
+    definition = op_def_registry.get(operator)
+    ours = [kernel for kernel in kernels.get_registered_kernels_for_op(operator).kernel if kernel.priority == 1]
+    choices: dict[str, list[Any]] = {}
+    for attribute in definition.attr:
+        if attribute.name == "T":
+            choices["T"] = [tf.as_dtype(kernel.constraint[0].allowed_values.list.type[0]) for kernel in ours]
+        elif attribute.type == "type":
+            choices[attribute.name] = [tf.as_dtype(number) for number in attribute.allowed_values.list.type]
+        else:
+            choices[attribute.name] = [False, True]
+    for chosen in itertools.product(*choices.values()):
+        attributes = dict(zip(choices, chosen, strict=True))
+        arguments = {
+            operand.name: _constant(tiny[operand.name], attributes.get(operand.type_attr) or tf.as_dtype(operand.type))
+            for operand in definition.input_arg
+        }
+        flags = {name: value for name, value in attributes.items() if isinstance(value, bool)}
+        types = " ".join(value.name for value in chosen if isinstance(value, tf.DType))
+        yield types, arguments | flags
+
+
+def _constant(value: Any, dtype: tf.DType) -> tf.Tensor:
+    if dtype == tf.string:
+        return tf.constant(np.full(np.shape(value), b"", object), tf.string)
+    return tf.constant(np.array(value).astype(dtype.as_numpy_dtype))

@@ -1,0 +1,37 @@
+"""TensorFlow with raggrad's kernels installed. Tests that import it are skipped where there is no raggrad.tf.
+
+Everything in this folder runs in processes in which install() came before the first operator, except programs that
+run() starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+door = pytest.importorskip("raggrad.tf", reason="raggrad was built without raggrad.tf", exc_type=ImportError)
+
+door.install()
+
+from raggrad.tf._load import calls, library, operators  # noqa: E402  the library is there only now
+
+__all__ = ["ROOT", "calls", "door", "library", "operators", "run", "tf"]
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(program: str, **environment: str) -> str:
+    """Runs the program in a new process and returns what it printed. Fails with its output if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
