@@ -1,0 +1,105 @@
+"""The cost model against bytes that were counted, and documentation."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+
+from .worlds import rd, rt, run, torch
+
+ROWS, WIDTH, BAGS, LENGTH = 30_000, 24, 1500, 4
+
+
+def draw(rank: int, skewed: bool) -> Any:
+    generator = torch.Generator().manual_seed(rank)
+    if skewed:
+        return (ROWS * torch.rand(BAGS, LENGTH, generator=generator) ** 3).long()
+    return torch.randint(0, ROWS, (BAGS, LENGTH), generator=generator)
+
+
+def count_bytes(rank: int, skewed: bool, accumulation: str | None) -> tuple[int, int]:
+    """The traffic of this rank for a registered and for a sharded bag."""
+    ids = draw(rank, skewed)
+    sent = []
+    registered = rt.EmbeddingBag(ROWS, WIDTH, sparse=True)
+    rd.register(registered, accumulation=accumulation)
+    sharded = rd.ShardedEmbeddingBag(ROWS, WIDTH, accumulation=accumulation)
+    for bag in (registered, sharded):
+        with rd.traffic() as traffic:
+            bag(ids).sum().backward()
+        sent.append(traffic.bytes)
+    return sent[0], sent[1]
+
+
+@pytest.mark.parametrize("accumulation", [None, "reproducible"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_bytes_are_those_of_the_model(ranks: int, accumulation: str | None) -> None:
+    counted = torch.tensor(run(ranks, count_bytes, False, accumulation), dtype=torch.float64).mean(0).tolist()
+    costs = rd.explain(ROWS, WIDTH, BAGS * LENGTH, ranks, bags=BAGS, accumulation=accumulation)
+    *_, reduced, sharded = costs.ways
+    assert counted == pytest.approx([reduced.bytes, sharded.bytes], rel=0.02)
+
+
+def test_bytes_of_skewed_ids_are_those_of_the_model() -> None:
+    """Hot rows have the smallest ids, and still all ranks send about as much."""
+    ranks = 4
+    counted = [reduced for reduced, _ in run(ranks, count_bytes, True, None)]
+    unique = [torch.unique(draw(rank, True)) for rank in range(ranks)]
+    costs = rd.explain(
+        ROWS,
+        WIDTH,
+        BAGS * LENGTH,
+        ranks,
+        bags=BAGS,
+        unique_rows=sum(len(rows) for rows in unique) / ranks,
+        all_rows=len(torch.unique(torch.cat(unique))),
+    )
+    expected = costs.ways[2].bytes
+    assert sum(counted) / ranks == pytest.approx(expected, rel=0.02)
+    assert max(counted) < 1.15 * expected
+
+
+def measure(rank: int) -> Any:
+    network = rd.measure()
+    assert "fastest" in str(rd.explain(1000, 8, 100, 2, **network._asdict()))
+    return network
+
+
+def test_all_ranks_measure_the_same_network() -> None:
+    first, *others = run(3, measure)
+    assert all(other == first for other in others)
+    assert first.bandwidth > 0
+    assert first.latency > 0
+    assert run(1, measure) == [rd.Network()]
+
+
+def test_the_choice_is_one_of_three() -> None:
+    assert rd.explain(1_000, 64, 100_000, 8).best.name.startswith("dense all-reduce")
+    assert rd.explain(10_000_000, 64, 20_000, 8, bags=1_000).best.name.startswith("sharding")
+    shared = rd.explain(10_000_000, 64, 100_000, 64, bags=100_000, unique_rows=2_000, all_rows=2_100)
+    assert shared.best.name.startswith("sparse all-reduce")
+    few = rd.explain(10_000_000, 64, 10, 2, 1e12)  # where a gather is fastest, it is not the choice
+    assert few.ways[1].seconds == min(way.seconds for way in few.ways)
+    assert not few.best.name.startswith("gather")
+
+
+def test_one_rank_sends_nothing() -> None:
+    assert [way.bytes for way in rd.explain(100, 4, 50, 1).ways] == [0] * 4
+    with pytest.raises(ValueError, match=r"expected rows, width and ranks of at least 1"):
+        rd.explain(0, 4, 50, 1)
+
+
+MODULES = [module.name for module in pkgutil.iter_modules(rd.__path__)]
+
+
+@pytest.mark.parametrize("module", ["", *MODULES])
+def test_doctests(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"raggrad.dist.{module}".rstrip("."))).failed == 0
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert all(getattr(rd, name).__doc__ for name in rd.__all__)
