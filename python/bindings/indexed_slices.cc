@@ -9,6 +9,7 @@
 #include "operators.h"
 #include "outputs.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/segment_order.h"
 #include "runtime.h"
 #include "segment_reader.h"
 #include "tensor.h"
@@ -153,17 +154,34 @@ plans them again.
   module.def(
       "segment_weights_grad_with_plan",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle data, const SegmentPlan& plan,
-         nb::handle weights) {
+         AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView g = read.Values("grad", grad);
         const TensorView d = read.Values("data", data);
         const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
         return MakeOutput(
-            RunOperator(read.keep,
+            RunOperator(read.keep, accumulation,
                         [&](const Context& ctx) { return SparseSegmentWeightsGrad(pooling, g, d, plan, ctx); }),
             grad);
       },
-      "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "plan"_a, "weights"_a.none());
+      "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "plan"_a, "accumulation"_a.none(), "weights"_a.none());
+}
+
+// Ids in host memory, ordered by segment.
+void DefineOrder(nb::module_& module) {
+  module.def(
+      "order_by_segment",
+      [](std::string_view op, nb::handle segment_ids, int64_t num_segments) -> nb::object {
+        Reader read{op};
+        const TensorView ids = read.Ids("segment_ids", segment_ids);
+        std::optional<SegmentOrder> order = RunOperator(
+            read.keep, [&](const Context& ctx) { return OrderBySegment(ids, num_segments, OutOfRange::kError, ctx); });
+        if (!order) return nb::none();
+        return nb::make_tuple(MakeOutput(std::move(order->positions), Likeness{}),
+                              MakeOutput(std::move(order->segment_ids), Likeness{}));
+      },
+      "op"_a, "segment_ids"_a.none(), "num_segments"_a,
+      "Positions of the ids, ordered by segment, and the ids in this order. None if they come in order.");
 }
 
 // The segment functions of raggrad.ops. They take more types of ids and larger tables than TensorFlow's operators.
@@ -211,7 +229,7 @@ void DefineSegments(nb::module_& module) {
   module.def(
       "segment_weights_grad",
       [](std::string_view op, std::string_view combiner, nb::handle grad, nb::handle data, nb::handle indices,
-         nb::handle segment_ids, nb::handle weights) {
+         nb::handle segment_ids, AccumulationArgument accumulation, nb::handle weights) {
         Reader read{op};
         const TensorView g = read.Values("grad", grad);
         const TensorView d = read.Values("data", data);
@@ -219,12 +237,12 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const SegmentPooling pooling = read.Pooling(combiner, weights, d.dtype);
         return MakeOutput(
-            RunOperator(read.keep,
+            RunOperator(read.keep, accumulation,
                         [&](const Context& ctx) { return SparseSegmentWeightsGrad(pooling, g, d, i, s, ctx); }),
             grad);
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "indices"_a.none(), "segment_ids"_a.none(),
-      "weights"_a.none());
+      "accumulation"_a.none(), "weights"_a.none());
 }
 
 void DefineSlices(nb::module_& module) {
@@ -297,6 +315,7 @@ void DefineFused(nb::module_& module) {
 
 void DefineIndexedSlices(nb::module_& module) {
   DefinePlan(module);
+  DefineOrder(module);
   DefineSegments(module);
   DefineSlices(module);
   DefineFused(module);

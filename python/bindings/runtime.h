@@ -34,11 +34,9 @@ struct nanobind::detail::type_caster<raggrad::python::AccumulationArgument> {
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
     if (source.is_none()) return true;
     if (!isinstance<str>(source)) return false;
-    const str mode = borrow<str>(source);
-    if (mode.equal(str("sequential"))) value.mode = raggrad::Accumulation::kSequential;
-    if (mode.equal(str("fast"))) value.mode = raggrad::Accumulation::kFast;
-    if (mode.equal(str("reproducible"))) value.mode = raggrad::Accumulation::kReproducible;
-    return value.mode.has_value();
+    const raggrad::Result<raggrad::Accumulation> mode = raggrad::AccumulationByName(borrow<str>(source).c_str());
+    if (mode.ok()) value.mode = *mode;
+    return mode.ok();
   }
 };
 

@@ -18,10 +18,9 @@ namespace raggrad::python {
 namespace nb = nanobind;
 
 inline SegmentCombiner CombinerOf(std::string_view op, std::string_view name) {
-  if (name == "sum") return SegmentCombiner::kSum;
-  if (name == "mean") return SegmentCombiner::kMean;
-  if (name == "sqrtn") return SegmentCombiner::kSqrtN;
-  RaiseInvalid(op, ": no such combiner [combiner: expected \"sum\", \"mean\" or \"sqrtn\", got \"", name, "\"]");
+  const Result<SegmentCombiner> combiner = CombinerByName(name);
+  if (!combiner.ok()) RaiseInvalid(op, ": ", combiner.status().message());
+  return *combiner;
 }
 
 // Reads the operands of one call, in the order of the arguments.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, get_args
 
 from . import _core
 from .errors import InvalidArgumentError
 
 Accumulation = Literal["sequential", "fast", "reproducible"]
+ACCUMULATIONS: tuple[str, ...] = get_args(Accumulation)
 
 # The mode inside accumulation(). Threads and asyncio tasks have their own value; a new thread starts with None, which
 # leaves the mode to the device.
@@ -23,7 +24,7 @@ def accumulation_or_current(mode: str | None) -> str | None:
 
 
 def _checked(mode: str) -> str:
-    if mode not in ("sequential", "fast", "reproducible"):
+    if mode not in ACCUMULATIONS:
         raise InvalidArgumentError(
             f"no such accumulation [accumulation: expected 'sequential', 'fast' or 'reproducible', got {mode!r}]"
         )
@@ -36,9 +37,9 @@ def accumulation(mode: Accumulation) -> Iterator[None]:
 
     "sequential" is TensorFlow's order and gives its bits, on a GPU too. "fast" sums by a fixed tree: other bits, a
     smaller error bound, more parallelism. "reproducible" gives the same bits for every order of the ids and for every
-    cut of the work, with an error of about one last place; it takes up to twice the time, and is there for arrays in
-    host memory only. All give the same bits on every run and for every number of threads. The default is "sequential"
-    on the CPU and "fast" on a GPU. docs/determinism.md compares them.
+    cut of the work, on CPU and GPU, with an error of about one last place; it takes up to twice the time. All give the
+    same bits on every run and for every number of threads. The default is "sequential" on the CPU and "fast" on a GPU.
+    docs/determinism.md compares them.
 
     Functions that sum also take the mode as `accumulation`, which goes before that of the block.
 

@@ -17,8 +17,8 @@ from conftest import (
 from raggrad import raw_ops
 
 # The libraries are no Python modules: the engine, and the kernels for GPUs that some wheels have. Doors need their
-# frameworks; their own tests run their doctests.
-NOT_IMPORTED = ("__main__", "libraggrad", "libraggrad_cuda", "torch")
+# frameworks; their own tests run their doctests, where they have any.
+NOT_IMPORTED = ("__main__", "dist", "jax", "libraggrad", "libraggrad_cuda", "tf", "torch")
 names = [module.name for module in pkgutil.iter_modules(raggrad.__path__)]
 MODULES = ["raggrad", *(f"raggrad.{name}" for name in names if name not in NOT_IMPORTED)]
 for package in (raw_ops, raggrad.ops, raggrad.ragged, raggrad.conformance):

@@ -1,29 +1,27 @@
-"""The Python examples of README.md print what their comments say."""
+"""The Python code of README.md and docs/ prints what its comments say; the commands there exist."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from pages import PAGES, ROOT, programs, run
 
-README = Path(__file__).parents[2] / "README.md"
-
-
-def python_blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+PROGRAMS = programs()
 
 
-def promised_output(code: str) -> list[str]:
-    """The comments behind the prints."""
-    return re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_the_code_of_a_page_prints_what_it_says(page: str) -> None:
+    run(page, PROGRAMS[page], {})
 
 
-@pytest.mark.parametrize("code", python_blocks())
-def test_an_example_prints_what_it_says(code: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(code, str(README), "exec"), {})
-    assert capsys.readouterr().out.splitlines() == promised_output(code)
+def test_the_pages_have_code() -> None:
+    assert PROGRAMS.keys() >= {"README.md", "docs/start.md", "docs/training.md", "docs/batching.md"}
+    assert all(programs(door) for door in ("torch", "jax", "tf", "dist"))
 
 
-def test_there_is_an_example() -> None:
-    assert any(promised_output(code) for code in python_blocks())
+def test_the_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*)(?: [a-z -]+)?:", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md"]:
+        named = set(re.findall(r"(?:`|^    )make ([a-z][a-z-]*)(?![a-z/-])", page.read_text(), re.MULTILINE))
+        assert named <= targets, page

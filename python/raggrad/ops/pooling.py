@@ -103,5 +103,7 @@ def weights_grad(name: str, combiner: str, grad: Any, data: Any, ids: Ids) -> An
     if ids.weights is None:
         raise InvalidArgumentError(f"{name}: weights: expected one for each id, got None")
     if ids.plan is not None:
-        return _core.segment_weights_grad_with_plan(name, combiner, grad, data, ids.plan, ids.weights)
-    return _core.segment_weights_grad(name, combiner, grad, data, ids.indices, ids.segment_ids, ids.weights)
+        return _core.segment_weights_grad_with_plan(name, combiner, grad, data, ids.plan, ids.mode(), ids.weights)
+    return _core.segment_weights_grad(
+        name, combiner, grad, data, ids.indices, ids.segment_ids, ids.mode(), ids.weights
+    )

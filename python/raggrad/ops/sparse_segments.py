@@ -2,8 +2,7 @@
 
 With `weights`, one for each id, row s of a result is sum(w x) / d. `divisor` says what d is for the mean and for sqrtn:
 sum(w) and sqrt(sum(w^2)) for "weights", as in TensorFlow's embedding_lookup_sparse; n and sqrt(n) for "count", as in
-PyTorch's embedding_bag. The result is 0 where d is 0. Weights have the type of the rows or float32. They are not yet
-implemented on a GPU.
+PyTorch's embedding_bag. The result is 0 where d is 0. Weights have the type of the rows or float32.
 
 All functions take the ids as `indices` and `segment_ids`, or as a SegmentPlan made from them. Given both, the plan is
 checked against the ids. A plan saves a third to a half of a gradient's time and gives the same bits.
@@ -142,6 +141,7 @@ def sparse_segment_sum_weights_grad(
     weights: Any,
     plan: SegmentPlan | None = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Gradient of sparse_segment_sum with respect to `weights`.
 
@@ -149,7 +149,7 @@ def sparse_segment_sum_weights_grad(
 
     Args:
       grad: [segments, ...], in the type of data.
-      data, indices, segment_ids, plan, weights, divisor: those of the forward.
+      data, indices, segment_ids, plan, weights, divisor, accumulation: those of the forward.
 
     Returns:
       [n], in the type of the weights.
@@ -160,7 +160,7 @@ def sparse_segment_sum_weights_grad(
     >>> ops.sparse_segment_sum_weights_grad(np.float32([[1, 10]]), data, [0, 1], [0, 0], weights=[0.5, 3]).tolist()
     [11.0, 42.0]
     """
-    ids = ids_of("sparse_segment_sum_weights_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sum_weights_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return weights_grad("sparse_segment_sum_weights_grad", "sum", grad, data, ids)
 
 
@@ -254,6 +254,7 @@ def sparse_segment_mean_weights_grad(
     weights: Any,
     plan: SegmentPlan | None = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Gradient of sparse_segment_mean with respect to `weights`.
 
@@ -265,7 +266,7 @@ def sparse_segment_mean_weights_grad(
     >>> ops.sparse_segment_mean_weights_grad(np.float32([[1, 10]]), data, [0, 1], [0, 0], weights=[1, 3]).tolist()
     [-5.8125, 1.9375]
     """
-    ids = ids_of("sparse_segment_mean_weights_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_mean_weights_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return weights_grad("sparse_segment_mean_weights_grad", "mean", grad, data, ids)
 
 
@@ -359,6 +360,7 @@ def sparse_segment_sqrtn_weights_grad(
     weights: Any,
     plan: SegmentPlan | None = None,
     divisor: Divisor = "weights",
+    accumulation: Accumulation | None = None,
 ) -> Any:
     """Gradient of sparse_segment_sqrtn with respect to `weights`.
 
@@ -371,5 +373,5 @@ def sparse_segment_sqrtn_weights_grad(
     >>> [round(float(x), 3) for x in slopes]
     [-2.624, 1.968]
     """
-    ids = ids_of("sparse_segment_sqrtn_weights_grad", indices, segment_ids, plan, weights, divisor)
+    ids = ids_of("sparse_segment_sqrtn_weights_grad", indices, segment_ids, plan, weights, divisor, accumulation)
     return weights_grad("sparse_segment_sqrtn_weights_grad", "sqrtn", grad, data, ids)

@@ -57,7 +57,9 @@ def grad(op: str, upstream: Any, table: Any, like: Any, ids: Ids, combiner: str)
         return _grad_in_steps(op, upstream, table, like, ids, combiner)
     weights = _weights_for(table, ids)
     slices = pooling.pool_grad(op, combiner, upstream, pooling.Ids(ids.ids, ids.examples, None, weights), len(table))
-    d_weights = _core.segment_weights_grad(op, combiner, upstream, table, ids.ids, ids.examples, weights)
+    d_weights = _core.segment_weights_grad(
+        op, combiner, upstream, table, ids.ids, ids.examples, current_accumulation.get(), weights
+    )
     values, rows = (_arrays.in_kind_of(array, like) for array in (slices.values, slices.indices))
     return (
         IndexedSlices(values, rows, slices.dense_shape),

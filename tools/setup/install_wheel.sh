@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs the wheel in build/wheels/ into a virtual environment, in place of the raggrad that is there:
+#
+#   tools/setup/install_wheel.sh ENVIRONMENT [EXTRAS]        EXTRAS: of pyproject.toml, e.g. demo,test
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+environment=$1
+wheel=$(echo build/wheels/raggrad-*.whl)
+install=("$environment/bin/python" -m pip install --disable-pip-version-check --quiet)
+# The version stays the same from build to build: pip would keep the old files.
+"${install[@]}" --force-reinstall --no-deps "$wheel"
+"${install[@]}" "$wheel${2:+[$2]}"
