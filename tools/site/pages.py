@@ -1,0 +1,85 @@
+"""MkDocs hook: pages from all over the tree, with links that fit.
+
+A page lies where its subject lies: a family's README.md in its folder, ARCHITECTURE.md at the top. Links in it are
+relative to that place, as people who read the tree need them. On the site they lead to the page of the same file, or to
+the file in the repository if it has none. A link to nothing is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+import contracts
+
+ROOT = Path(__file__).parents[2]
+
+# Page of the site: file of the tree. All files of docs/ are pages under their own names.
+ELSEWHERE = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing/index.md": "CONTRIBUTING.md",
+    "contributing/architecture.md": "ARCHITECTURE.md",
+    "contributing/fuzzing.md": "fuzz/README.md",
+    "api/c.md": "raggrad/capi/README.md",
+    **{f"operators/{p.parent.name}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("raggrad/ops/*/README.md")},
+    **{f"examples/{p.parent.name}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md")},
+}
+_FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
+_LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="?https?://[^>]*>|(?:url\(|@import )["\']?https?://')
+_LIST_IN_PARAGRAPH = re.compile(r"^(?![-*|#>]|\d+\.|\s|<).+\n(?=[-*] )", re.MULTILINE)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for page, file in ELSEWHERE.items():
+        added = File(page, str(ROOT), config["site_dir"], config["use_directory_urls"])
+        added.abs_src_path = str(ROOT / file)
+        files.append(added)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    here = ELSEWHERE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    parts = _FENCED.split(contracts.fill(markdown, ROOT))
+    for i in range(0, len(parts), 2):  # the others are fenced
+        if found := _LIST_IN_PARAGRAPH.search(parts[i]):
+            raise SystemExit(f"{here}: a list needs an empty line before it: {found[0].strip()!r}")
+        parts[i] = _LINK.sub(lambda link: link[1] + _target(link[2], here, page, config) + link[3], parts[i])
+    return "".join(parts)
+
+
+def on_post_build(config: Any) -> None:
+    """Refuses a site that loads anything from elsewhere."""
+    for file in Path(config["site_dir"]).rglob("*"):
+        if file.suffix in (".html", ".css") and (found := _LOADED.search(file.read_text())):
+            raise SystemExit(f"{file.relative_to(config['site_dir'])} loads {found[0]}")
+
+
+def _target(link: str, here: str, page: Any, config: Any) -> str:
+    """A link of the file `here`, as the page has to write it."""
+    repository = config["repo_url"]
+    file, mark, anchor = link.partition("#")
+    if file.startswith(repository):
+        kind, _, path = file.removeprefix(repository).strip("/").partition("/main/")
+        if kind not in ("blob", "tree", "raw"):
+            return link
+    elif not file or "://" in file or file.startswith("mailto:"):
+        return link
+    else:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(here), file))
+    if not (ROOT / path).exists():
+        raise SystemExit(f"{here}: a link to {link}, which is not there")
+    pages = {file: page for page, file in ELSEWHERE.items()}
+    readme = posixpath.join(path, "README.md")
+    name = pages.get(path) or pages.get(readme) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+    if name is None:
+        return f"{repository}/{'tree' if (ROOT / path).is_dir() else 'blob'}/main/{path}{mark}{anchor}"
+    return posixpath.relpath(name, os.path.dirname(page.file.src_uri) or ".") + mark + anchor
