@@ -24,9 +24,13 @@ RAGGRAD_CUDA ?= OFF
 VENV := build/venv
 VENV_LINT := build/venv-lint
 VENV_TF := build/venv-tf
+VENV_TF_OLDEST := build/venv-tf-oldest
 VENV_TORCH := build/venv-torch
+VENV_JAX := build/venv-jax
+VENV_OLD_JAX := build/venv-jax-oldest
 VENV_CUDA := build/venv-cuda
 VENV_WHEEL := build/venv-wheel
+VENV_DOCS := build/venv-docs
 PIP_INSTALL := bin/python -m pip install --disable-pip-version-check
 
 export PYTHON
@@ -45,6 +49,11 @@ TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_rea
 # These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
   $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
+TORCH_TESTS := $(addprefix python/tests/,test_arrays.py test_indexed_slices.py test_interop.py test_literals.py \
+  test_lookup_forms.py test_ops.py test_plans_travel.py test_ragged_interop.py test_ragged_packages.py test_recorded.py \
+  test_segments.py)
+# test-torch, test-jax, test-tf and test-dist run these, with the versions of the frameworks that count.
+DOOR_TESTS := $(addprefix python/tests/,torch_door jax_door tf_door dist)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
 
 .PHONY: help
@@ -56,11 +65,29 @@ demo: $(VENV)/.raggrad  ## train a small recommender with these gradients and dr
 	@mkdir -p build/demo
 	$(VENV)/bin/python examples/recommender/train.py --plot build/demo/recommender.png
 
+.PHONY: demo-torch
+demo-torch: beside-torch  ## train a recommendation model with torch and raggrad, draw build/demo/torch_dlrm.png
+	@mkdir -p build/demo
+	$(VENV_TORCH)/bin/python examples/torch_dlrm/train.py --plot build/demo/torch_dlrm.png
+
+# Fails if two processes have another loss or another weight than one.
+.PHONY: demo-dist
+demo-dist: beside-torch  ## train that model with 1 and with 2 processes, and compare their bits
+	$(VENV_TORCH)/bin/python examples/torch_dlrm/train.py --ranks 2
+
+.PHONY: demo-tf
+demo-tf: beside-tf  ## train unchanged Keras models with and without raggrad.tf.install()
+	$(VENV_TF)/bin/python examples/tf_unchanged/compare.py
+
+.PHONY: demo-jax
+demo-jax: beside-jax  ## train a small recommender in JAX, twice, with the same weights
+	$(VENV_JAX)/bin/python examples/jax_recommender/train.py
+
 .PHONY: test
-test test-pythons test-sdist test-tensorflow test-torch wheel: WERROR := ON
-test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python
+test test-pythons test-sdist test-tf test-torch test-jax test-dist wheel: WERROR := ON
+test: build/release/.built $(VENV)/.raggrad $(VENV)/.interop  ## all tests of C++, C and Python but those of the doors
 	ctest --preset release -j $(JOBS)
-	$(VENV)/bin/python -m pytest -rs -n $(JOBS)
+	$(VENV)/bin/python -m pytest -rs -n $(JOBS) $(addprefix --ignore=,$(DOOR_TESTS))
 
 .PHONY: wheel
 wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/wheels/; WHEEL_ARCHS=90-real builds faster
@@ -70,17 +97,15 @@ wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/whee
 # Tests the wheel in build/wheels/, or makes one, on the oldest and the newest CPython of this machine, without any other
 # framework.
 .PHONY: test-pythons
-test-pythons: | $(VENV)/.created  ## the Python tests on the oldest and the newest CPython of this machine
-	if ! ls build/wheels/*.whl >/dev/null 2>&1; then $(MAKE) wheel WHEEL_CUDA=OFF; fi
+test-pythons: any-wheel  ## the Python tests on the oldest and the newest CPython of this machine
 	tools/setup/find_pythons.sh | while read -r python; do \
 	  "$$python" --version; \
 	  rm -rf build/venv-other; \
 	  "$$python" -m venv build/venv-other; \
-	  wheel=$$(echo build/wheels/raggrad-*.whl); \
-	  build/venv-other/$(PIP_INSTALL) --quiet "$$wheel[demo,test]"; \
+	  tools/setup/install_wheel.sh build/venv-other demo,test; \
 	  build/venv-other/bin/python -m raggrad doctor </dev/null; \
 	  build/venv-other/bin/python -m raggrad conformance goldens </dev/null; \
-	  build/venv-other/bin/python -m pytest -rs -n $(JOBS) $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS)) </dev/null; \
+	  build/venv-other/bin/python -m pytest -rs -n $(JOBS) $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS) $(DOOR_TESTS)) </dev/null; \
 	done
 
 # Unpacks the source distribution, configures it, builds two programs and runs the tests that read the tree's files.
@@ -96,21 +121,42 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 	  ctest --preset release -R 'readme_example|core_test'
 	cd build/sdist/tree && $(CURDIR)/$(VENV)/bin/python -m pytest $(TREE_TESTS)
 
-.PHONY: test-tensorflow
-test-tensorflow: $(VENV_TF)/.tensorflow $(VENV_TF)/.raggrad  ## the Python tests that need TensorFlow, which it installs
-	$(VENV_TF)/bin/python -m pytest -vv -rs -k tensorflow $(TENSORFLOW_TESTS)
+# The tests below need a framework. They run beside the wheel in build/wheels/, or beside one that is made here.
 
-# Installs the wheel in build/wheels/, or makes one.
-.PHONY: install-beside-torch
-install-beside-torch: $(VENV_TORCH)/.torch
-	if ! ls build/wheels/*.whl >/dev/null 2>&1; then $(MAKE) wheel WHEEL_CUDA=OFF; fi
-	wheel=$$(echo build/wheels/raggrad-*.whl); \
-	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet --force-reinstall --no-deps "$$wheel"; \
-	  $(VENV_TORCH)/$(PIP_INSTALL) --quiet "$$wheel[test]"
+.PHONY: any-wheel
+any-wheel: | $(VENV)/.created
+	ls build/wheels/raggrad-*.whl >/dev/null 2>&1 || $(MAKE) wheel WHEEL_CUDA=OFF
+
+BESIDE_FRAMEWORKS := $(addprefix beside-,tf tf-oldest torch jax jax-oldest)
+.PHONY: $(BESIDE_FRAMEWORKS)
+beside-tf: $(VENV_TF)/.tensorflow
+beside-tf-oldest: $(VENV_TF_OLDEST)/.tensorflow
+beside-torch: $(VENV_TORCH)/.torch
+beside-jax: $(VENV_JAX)/.jax
+beside-jax-oldest: $(VENV_OLD_JAX)/.jax
+$(BESIDE_FRAMEWORKS): beside-%: any-wheel
+	tools/setup/install_wheel.sh build/venv-$* demo,test
+
+.PHONY: test-tf
+test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, those of raggrad.tf with two TensorFlows
+	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(TENSORFLOW_TESTS)
+	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
+	$(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
 
 .PHONY: test-torch
-test-torch: install-beside-torch  ## the Python tests of raggrad.torch, with the newest torch, which it installs
+test-torch: beside-torch  ## the Python tests that need torch, with the newest one, which it installs
+	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) -k torch $(TORCH_TESTS)
 	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
+
+# With one worker: worlds of up to 8 processes keep the processors busy enough.
+.PHONY: test-dist
+test-dist: beside-torch  ## the Python tests of raggrad.dist, in worlds of 1 to 8 processes
+	$(VENV_TORCH)/bin/python -m pytest -rs python/tests/dist
+
+.PHONY: test-jax
+test-jax: beside-jax beside-jax-oldest  ## the Python tests of raggrad.jax, with the newest and the oldest JAX
+	$(VENV_JAX)/bin/python -m pytest -rs -n $(JOBS) python/tests/jax_door
+	$(VENV_OLD_JAX)/bin/python -m pytest -rs -n $(JOBS) python/tests/jax_door
 
 .PHONY: test-oracle
 test-oracle: $(VENV)/.raggrad $(VENV_TF)/.tensorflow  ## random cases against a live TensorFlow; MINUTES=10 SEED=
@@ -124,6 +170,12 @@ goldens: $(VENV_TF)/.tensorflow  ## record goldens/ again from TensorFlow
 .PHONY: ledger
 ledger: $(VENV)/.raggrad  ## write docs/ledger.md and its cases in goldens/
 	$(VENV)/bin/python tools/ledger/write.py
+
+# Warnings and dead links are errors. Nothing is compiled: the reference is read from sources.
+.PHONY: docs
+docs: $(VENV_DOCS)/.packages  ## the site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/mkdocs build --quiet --strict -f tools/site/mkdocs.yml
+	@echo 'The site is in build/site. To read it: python3 -m http.server -d build/site'
 
 .PHONY: lint
 lint: lint-format lint-python lint-tidy  ## clang-format, ruff and clang-tidy
@@ -191,8 +243,16 @@ bench-profile: $(VENV)/.raggrad build/bench/cpp  ## where the time of each workl
 	$(VENV)/bin/python benchmarks/where_time_goes.py build/bench/cpp/benchmarks
 
 .PHONY: bench-torch
-bench-torch: install-beside-torch  ## a training step in torch and in raggrad.torch, in turns; BENCH='--steps 5'
+bench-torch: beside-torch  ## a training step in torch and in raggrad.torch, in turns; BENCH='--steps 5'
 	$(VENV_TORCH)/bin/python benchmarks/torch_step.py $(BENCH)
+
+.PHONY: bench-dist
+bench-dist: beside-torch  ## sums of sparse gradients over processes, raggrad.dist and torch; BENCH='--ranks 2 4 8'
+	$(VENV_TORCH)/bin/python benchmarks/dist_exchange.py $(BENCH)
+
+.PHONY: bench-jax
+bench-jax: beside-jax  ## gradients and sums in JAX and in raggrad.jax, in turns; BENCH='--rounds 5'
+	$(VENV_JAX)/bin/python benchmarks/jax_door.py $(BENCH)
 
 .PHONY: perf-check
 perf-check: $(VENV)/.raggrad  ## time the working tree against COMMIT=HEAD; fails on a loss of over 10 %
@@ -210,14 +270,15 @@ clean:  ## remove build/
 
 # Virtual environments. A stamp in the environment says that a step is done.
 
-OTHER_VENVS := $(VENV_LINT) $(VENV_TF) $(VENV_TORCH) $(VENV_CUDA) $(VENV_WHEEL)
+OTHER_VENVS := $(VENV_LINT) $(VENV_TF) $(VENV_TF_OLDEST) $(VENV_TORCH) $(VENV_JAX) $(VENV_OLD_JAX) $(VENV_CUDA) \
+  $(VENV_WHEEL) $(VENV_DOCS)
 $(OTHER_VENVS:=/.created): | $(VENV)/.created
 $(VENV)/.created $(OTHER_VENVS:=/.created): %/.created:
 	tools/setup/make_venv.sh $*
 	@touch $@
 
-$(VENV)/.raggrad $(VENV_TF)/.raggrad: %/.raggrad: $(MODULE_FILES) | %/.created
-	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $*/$(PIP_INSTALL) --config-settings build-dir=build/wheel \
+$(VENV)/.raggrad: $(MODULE_FILES) | $(VENV)/.created
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/$(PIP_INSTALL) --config-settings build-dir=build/wheel \
 	  --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
 	  --config-settings cmake.define.RAGGRAD_CUDA=$(RAGGRAD_CUDA) '.[demo,test]'
 	@touch $@
@@ -230,6 +291,10 @@ $(VENV_LINT)/.packages: tools/setup/requirements-lint.txt | $(VENV_LINT)/.create
 	$(VENV_LINT)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
+$(VENV_DOCS)/.packages: tools/setup/requirements-docs.txt | $(VENV_DOCS)/.created
+	$(VENV_DOCS)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
 $(VENV_WHEEL)/.packages: tools/setup/requirements-wheel.txt | $(VENV_WHEEL)/.created
 	$(VENV_WHEEL)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
@@ -238,9 +303,25 @@ $(VENV_TF)/.tensorflow: tools/setup/requirements-tensorflow.txt | $(VENV_TF)/.cr
 	$(VENV_TF)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
+$(VENV_TF_OLDEST)/.tensorflow: tools/setup/requirements-tensorflow-oldest.txt | $(VENV_TF_OLDEST)/.created
+	$(VENV_TF_OLDEST)/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+build/tf-headers/.complete: tools/setup/tf_headers.sh | $(VENV)/.created
+	tools/setup/tf_headers.sh $(VENV)/bin/python
+
 $(VENV_TORCH)/.torch: tools/setup/requirements-torch.txt | $(VENV_TORCH)/.created
 	$(VENV_TORCH)/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
+
+$(VENV_JAX)/.jax: tools/setup/requirements-jax.txt | $(VENV_JAX)/.created
+$(VENV_OLD_JAX)/.jax: tools/setup/requirements-jax-oldest.txt | $(VENV_OLD_JAX)/.created
+$(VENV_JAX)/.jax $(VENV_OLD_JAX)/.jax: %/.jax:
+	$*/$(PIP_INSTALL) --quiet -r $<
+	@touch $@
+
+build/jax-headers/.complete: tools/setup/jax_headers.sh | $(VENV)/.created
+	tools/setup/jax_headers.sh $(VENV)/bin/python
 
 build/torch-headers/.complete: tools/setup/torch_headers.sh | $(VENV)/.created
 	tools/setup/torch_headers.sh $(VENV)/bin/python
@@ -270,7 +351,8 @@ build/bench/cpp: | $(VENV)/.created
 	cmake --preset bench
 	cmake --build --preset bench -j $(JOBS)
 
-build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages build/torch-headers/.complete
+build/tidy/.clean: .clang-tidy CMakePresets.json $(CPP_FILES) $(VENV_LINT)/.packages build/torch-headers/.complete \
+  build/tf-headers/.complete build/jax-headers/.complete
 	tools/setup/system_packages.sh $(TEST_PACKAGES) clang
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(VENV_LINT)/bin/python >/dev/null
 	@tools/setup/one_command_per_file.py build/tidy/compile_commands.json
