@@ -54,7 +54,7 @@ TORCH_TESTS := $(addprefix python/tests/,test_arrays.py test_indexed_slices.py t
   test_segments.py)
 # test-torch, test-jax, test-tf and test-dist run these, with the versions of the frameworks that count.
 DOOR_TESTS := $(addprefix python/tests/,torch_door jax_door tf_door dist)
-TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev
+TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev pkg-config
 
 .PHONY: help
 help:  ## this list
@@ -259,7 +259,7 @@ perf-check: $(VENV)/.raggrad  ## time the working tree against COMMIT=HEAD; fail
 	tools/perf_check.sh $(VENV) $(COMMIT) $(BENCH)
 
 .PHONY: install
-install: $(VENV)/.created  ## install the C++ library and headers into PREFIX=/usr/local
+install:  ## install the C and C++ library and headers into PREFIX=/usr/local; needs CMake 3.25 and a compiler
 	cmake -S . -B build/install -DCMAKE_BUILD_TYPE=Release -DRAGGRAD_BUILD_TESTS=OFF
 	cmake --build build/install -j $(JOBS)
 	cmake --install build/install --prefix $(PREFIX)

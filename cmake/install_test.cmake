@@ -1,5 +1,6 @@
 # Installs the build into a fresh folder, moves it, and uses it from there as another project would: compiles every
-# header alone, and configures, builds and runs examples/cpp and examples/c.
+# header alone, and builds and runs examples/cpp and examples/c, with find_package and with pkg-config. Then compiles
+# against the tree itself, with FetchContent.
 #
 #   cmake -DSOURCE=<tree> -DBUILD=<build folder> -DWORK=<scratch folder> -DCONFIG=Release -DGENERATOR=Ninja
 #         -DC=<compiler> -DCXX=<compiler> -P install_test.cmake
@@ -49,12 +50,60 @@ foreach(language cpp c)
       -DCMAKE_C_COMPILER=${C} -DCMAKE_CXX_COMPILER=${CXX})
   run(${CMAKE_COMMAND} --build ${example} --config ${CONFIG})
 endforeach()
-foreach(program pooling pooling_shared pooling_c pooling_c_shared)
-  find_program(path_${program} ${program} PATHS ${WORK}/example_cpp ${WORK}/example_c PATH_SUFFIXES ${CONFIG}
-               NO_DEFAULT_PATH REQUIRED)
-  run(${path_${program}})
+function(run_example program)
+  run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${ARGN} ${program})
   if(NOT output STREQUAL "row 2: 0.5 1.0\nrow 7: 3.5 5.0\n")
     message(FATAL_ERROR "${program} printed:\n${output}")
   endif()
+endfunction()
+foreach(program pooling pooling_shared pooling_c pooling_c_shared)
+  find_program(path_${program} ${program} PATHS ${WORK}/example_cpp ${WORK}/example_c PATH_SUFFIXES ${CONFIG}
+               NO_DEFAULT_PATH REQUIRED)
+  run_example(${path_${program}})
 endforeach()
+
+# Linkers prefer a shared library: the static one is used where it is alone.
+find_program(PKG_CONFIG NAMES pkg-config pkgconf REQUIRED)
+file(COPY ${WORK}/prefix/ DESTINATION ${WORK}/static)
+file(GLOB_RECURSE shared_libraries ${WORK}/static/*.so*)
+file(REMOVE ${shared_libraries})
+foreach(kind prefix static)
+  file(GLOB_RECURSE pc ${WORK}/${kind}/raggrad.pc)
+  get_filename_component(pc_folder ${pc} DIRECTORY)
+  get_filename_component(library_folder ${pc_folder} DIRECTORY)
+  set(ENV{PKG_CONFIG_PATH} ${pc_folder})
+  set(option)
+  if(kind STREQUAL static)
+    set(option --static)
+  endif()
+  run(${PKG_CONFIG} ${option} --cflags --libs raggrad)
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  run(${C} -std=c11 ${SOURCE}/examples/c/main.c -o ${WORK}/${kind}_c ${flags})
+  run(${CXX} -std=c++20 ${SOURCE}/examples/cpp/main.cc -o ${WORK}/${kind}_cpp ${flags})
+  run_example(${WORK}/${kind}_c ${library_folder})
+  run_example(${WORK}/${kind}_cpp ${library_folder})
+endforeach()
+file(GLOB license ${WORK}/prefix/share/licenses/raggrad/LICENSE)
+if(NOT license)
+  message(FATAL_ERROR "LICENSE was not installed")
+endif()
+
+# Compiles one file of the other project; the library itself would take minutes.
+file(WRITE ${WORK}/fetch/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+project(fetch LANGUAGES C CXX)
+include(FetchContent)
+FetchContent_Declare(raggrad SOURCE_DIR ${SOURCE})
+FetchContent_MakeAvailable(raggrad)
+add_library(program OBJECT ${SOURCE}/examples/cpp/main.cc)
+target_include_directories(program PRIVATE $<TARGET_PROPERTY:raggrad::raggrad,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_features(program PRIVATE $<TARGET_PROPERTY:raggrad::raggrad,INTERFACE_COMPILE_FEATURES>)
+add_executable(linked ${SOURCE}/examples/cpp/main.cc)
+target_link_libraries(linked PRIVATE raggrad::raggrad)
+if(TARGET core_test)
+  message(FATAL_ERROR \"the tests of raggrad are part of a project that uses it\")
+endif()
+")
+run(${CMAKE_COMMAND} -S ${WORK}/fetch -B ${WORK}/fetched -G ${GENERATOR} -DRAGGRAD_CUDA=OFF -DCMAKE_C_COMPILER=${C}
+    -DCMAKE_CXX_COMPILER=${CXX})
+run(${CMAKE_COMMAND} --build ${WORK}/fetched --config ${CONFIG} --target program)
 message("${count} headers compile alone; all programs of examples/cpp and examples/c run")
