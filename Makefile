@@ -192,6 +192,15 @@ lint-python: $(VENV_LINT)/.packages
 .PHONY: lint-tidy
 lint-tidy: build/tidy/.clean
 
+# The C compiler is enough: the record is a C file that compiles as long as programs of that release keep working.
+.PHONY: abi-check
+abi-check:  ## whether C programs compiled with the last recorded release keep working; `make test` links the record, too
+	$(CC) -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -I. raggrad/capi/test/capi_abi_test.c
+
+.PHONY: abi-record
+abi-record:  ## record the C ABI of a release
+	$(PYTHON) tools/record_abi.py "$$($(PYTHON) tools/package_metadata.py)"
+
 .PHONY: format
 format: $(VENV_LINT)/.packages  ## let clang-format and ruff mend what they can
 	@$(VENV_LINT)/bin/clang-format -i $(CPP_FILES)
