@@ -39,13 +39,15 @@ export PATH := $(CURDIR)/$(VENV)/cmake:$(PATH)
 
 CPP_FOLDERS := raggrad python/bindings doors benchmarks examples
 CPP_FILES := $(shell find $(CPP_FOLDERS) -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh')
-MODULE_FILES := CMakeLists.txt pyproject.toml $(shell find cmake raggrad doors python/CMakeLists.txt python/bindings \
-  python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' -not -name '*.md' -not -name '*.pyc')
+MODULE_FILES := CMakeLists.txt README.md pyproject.toml tools/package_metadata.py $(shell find cmake raggrad doors \
+  python/CMakeLists.txt python/bindings python/raggrad -type f -not -path '*/test/*' -not -path 'raggrad/testing/*' \
+  -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would take two thirds of clang-tidy's time; -Werror of two compilers is enough for them.
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_ragged_packages.py \
   test_lookup_tensorflow.py test_indexed_slices.py test_recorded.py)
-TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_stubs.py test_tools.py)
+TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_release.py test_stubs.py \
+  test_tools.py)
 # These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
   $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
