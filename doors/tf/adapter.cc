@@ -16,13 +16,6 @@ namespace {
 
 std::atomic<Executor*> threads{nullptr};
 
-// TensorFlow takes what Linux grants, and Linux kills a process that writes to more memory than there is. Asking takes
-// up to 100 us, so only requests are checked whose first touch takes a hundred times as long.
-bool Fits(size_t bytes) noexcept {
-  constexpr size_t kLarge = size_t{64} << 20;
-  return bytes < kLarge || bytes <= AvailableMemory();
-}
-
 Shape ShapeOf(const TF_Tensor* tensor) noexcept {
   std::array<int64_t, Shape::kMaxRank> dims;
   const int rank = std::min(TF_NumDims(tensor), Shape::kMaxRank);
@@ -44,6 +37,11 @@ Status FromTensorFlow(const TF_Status* status) noexcept {
 PoolAllocator& HostScratch() noexcept {
   static constinit FirstUse<PoolAllocator> pool;
   return pool.Get([] { return PoolAllocator(); });
+}
+
+bool MemoryAllows(size_t bytes) noexcept {
+  constexpr size_t kLarge = size_t{64} << 20;
+  return bytes < kLarge || bytes <= AvailableMemory();
 }
 
 Executor& Threads() noexcept {
@@ -109,7 +107,7 @@ void Call::Deallocate(void* data, size_t bytes) noexcept {
 
 void* Call::AllocateOutput(const OutputSpec& spec) noexcept {
   if (TF_ExpectedOutputDataType(tf_, spec.index) == TF_STRING) return Allocate(spec.bytes);  // numbers of strings
-  const TF_Tensor* const output = Fits(spec.bytes) ? NewOutput(spec.index, spec.shape, spec.bytes) : nullptr;
+  const TF_Tensor* const output = MemoryAllows(spec.bytes) ? NewOutput(spec.index, spec.shape, spec.bytes) : nullptr;
   if (output == nullptr) return nullptr;
   void* const data = TF_TensorData(output);
   AskForHugePages(data, spec.bytes);

@@ -29,6 +29,11 @@ using TfStatus = std::unique_ptr<TF_Status, Deleter>;
 // operator.
 PoolAllocator& HostScratch() noexcept;
 
+// Whether the machine and the container have that much memory. TensorFlow takes what Linux grants, and Linux kills a
+// process that writes to more memory than there is. Asking takes up to 100 us, so only requests are checked whose first
+// touch takes a hundred times as long.
+bool MemoryAllows(size_t bytes) noexcept;
+
 // The threads that calls use: the library's pool. SetThreads replaces it by one of that many threads, 0 by the
 // library's again. TensorFlow's C interface does not offer its own.
 Executor& Threads() noexcept;

@@ -53,6 +53,9 @@ int64_t raggrad_tf_calls(const char* name) {
   return -1;
 }
 
+// Whether a request for memory can be granted.
+bool raggrad_tf_memory_allows(size_t bytes) { return raggrad::tf_door::MemoryAllows(bytes); }
+
 // How many threads a call uses; 0: as many as the library's pool has.
 void raggrad_tf_set_threads(int count) { raggrad::tf_door::SetThreads(count); }
 }

@@ -6,7 +6,8 @@
 'raggrad'
 
 There is nothing else to call: tf.nn.embedding_lookup_sparse, tf.sparse.segment_mean, tf.sparse.fill_empty_rows and
-their gradients are used as before. docs/tensorflow.md lists all operators.
+their gradients are used as before. build() adds the operators of variants and of batching. docs/tensorflow.md lists all
+of them.
 """
 
 # TensorFlow is looked at before anything imports it.
@@ -14,5 +15,6 @@ from . import _load as _load
 
 # isort: split
 from .installation import install, status
+from .on_demand import build
 
-__all__ = ["install", "status"]
+__all__ = ["build", "install", "status"]

@@ -7,7 +7,7 @@ combination of its types: a call that does not reach raggrad went to a kernel th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels, op_def_registry
 
+from . import on_demand
 from ._load import calls, operators
 
 _TINY: dict[str, dict[str, Any]] = {
@@ -46,11 +47,19 @@ def find() -> dict[str, list[str]]:
         for operator in operators():
             tiny = next(values for prefix, values in _TINY.items() if operator.startswith(prefix))
             for types, arguments in _calls(operator, tiny):
-                before = calls(operator)
-                getattr(tf.raw_ops, operator)(**arguments)
-                if calls(operator) == before and types not in found.setdefault(operator, []):
-                    found[operator].append(types)
-    return {operator: types for operator, types in found.items() if types}
+                if _is_kept(operator, arguments, calls):
+                    found.setdefault(operator, []).append(types)
+        if on_demand.loaded():
+            for operator, types, arguments in _variant_calls():
+                if _is_kept(operator, arguments, on_demand.calls):
+                    found.setdefault(operator, []).append(types)
+    return {operator: list(dict.fromkeys(types)) for operator, types in found.items()}
+
+
+def _is_kept(operator: str, arguments: dict[str, Any], count: Callable[[str], int]) -> bool:
+    before = count(operator)
+    getattr(tf.raw_ops, operator)(**arguments)
+    return count(operator) == before
 
 
 def _calls(operator: str, tiny: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -74,6 +83,27 @@ def _calls(operator: str, tiny: dict[str, Any]) -> Iterator[tuple[str, dict[str,
         flags = {name: value for name, value in attributes.items() if isinstance(value, bool)}
         types = " ".join(value.name for value in chosen if isinstance(value, tf.DType))
         yield types, arguments | flags
+
+
+def _variant_calls() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Operators, names of types, and arguments: up to three levels of splits, since each number has its own kernel."""
+    kernels_of_values = kernels.get_registered_kernels_for_op("RaggedTensorToVariantGradient").kernel
+    ours = next(kernel for kernel in kernels_of_values if kernel.priority == 1)
+    value_types = [tf.as_dtype(number) for number in ours.constraint[0].allowed_values.list.type]
+    for dtype, splits_dtype in itertools.product(value_types, (tf.int32, tf.int64)):
+        types = f"{dtype.name} {splits_dtype.name}"
+        values, splits = _constant([0], dtype), tf.constant([0, 1], splits_dtype)
+        array = None
+        for levels, batched in itertools.product((1, 2, 3), (False, True)):
+            cut = {"rt_nested_splits": [splits] * levels, "rt_dense_values": values, "batched_input": batched}
+            yield "RaggedTensorToVariant", types, cut
+            array = tf.raw_ops.RaggedTensorToVariant(**cut)
+            for rank in (levels - batched, -1):
+                join = {"encoded_ragged": array, "input_ragged_rank": rank, "output_ragged_rank": levels}
+                yield "RaggedTensorFromVariant", types, join | {"Tvalues": dtype, "Tsplits": splits_dtype}
+        yield "RaggedTensorToVariantGradient", types, {
+            "encoded_ragged_grad": array, "row_splits": splits, "dense_values_shape": [1], "Tvalues": dtype,
+        }  # fmt: skip
 
 
 def _constant(value: Any, dtype: tf.DType) -> tf.Tensor:

@@ -12,20 +12,10 @@ import warnings
 
 import tensorflow as tf
 
-from . import _eager_use
+from . import _eager_use, on_demand
 from ._load import library, operators
 
 _OPERATORS = operators()
-_WAITS = "a call waits for others, and TensorFlow's C interface drops the callback of a kernel when the kernel returns"
-_VARIANT = "TensorFlow's C interface cannot look into variants"
-_STOCK = {
-    "Batch": _WAITS,
-    "Unbatch": _WAITS,
-    "UnbatchGrad": _WAITS,
-    "RaggedTensorFromVariant": _VARIANT,
-    "RaggedTensorToVariant": _VARIANT,
-    "RaggedTensorToVariantGradient": _VARIANT,
-}
 
 _lock = threading.Lock()
 _installed = False
@@ -44,6 +34,9 @@ def install() -> None:
     before stays, too, without one. Looking for such operators takes half a second, and no time if TensorFlow has not
     run yet.
 
+    The variant operators, Batch, Unbatch and UnbatchGrad come with it if raggrad.tf.build() has compiled their kernels
+    for this TensorFlow.
+
     Calls use as many threads as tf.config.threading.set_intra_op_parallelism_threads said before; otherwise one per
     processor, or RAGGRAD_NUM_THREADS.
 
@@ -58,6 +51,7 @@ def install() -> None:
         refused = library.raggrad_tf_register()
         if refused is not None:
             raise RuntimeError(f"raggrad.tf.install: TensorFlow refused a kernel: {refused.decode()}")
+        on_demand.load()
         _installed = True
         _used_before.update(_eager_use.find())
     if _used_before:
@@ -74,17 +68,19 @@ def status() -> dict[str, str]:
     """Who answers calls of each operator that raggrad has: "raggrad", or "stock: " and the reason.
 
     >>> import raggrad.tf
-    >>> raggrad.tf.status()["RaggedTensorToVariant"]
-    "stock: TensorFlow's C interface cannot look into variants"
+    >>> raggrad.tf.install()
+    >>> raggrad.tf.status()["SparseSegmentSum"]
+    'raggrad'
     """
     with _lock:
-        answers = {name: _answer(name) for name in _OPERATORS}
-    return answers | {name: f"stock: {reason}" for name, reason in _STOCK.items()}
+        return {name: _answer(name) for name in (*_OPERATORS, *on_demand.OPERATORS)}
 
 
 def _answer(name: str) -> str:
     if not _installed:
         return "stock: install() was not called"
+    if name in on_demand.OPERATORS and not on_demand.loaded():
+        return f"stock: {on_demand.why_not()}"
     if name in _used_before:
         return f"stock: called eagerly with {', '.join(_used_before[name])} before install(); raggrad otherwise"
     return "raggrad"

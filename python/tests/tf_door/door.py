@@ -7,6 +7,7 @@ run() starts.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +20,22 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 door = pytest.importorskip("raggrad.tf", reason="raggrad was built without raggrad.tf", exc_type=ImportError)
 
+if any(map(shutil.which, ("g++", "c++", "clang++"))):
+    door.build()
 door.install()
 
-from raggrad.tf._load import calls, library, operators  # noqa: E402  the library is there only now
+from raggrad.tf import on_demand  # noqa: E402
+from raggrad.tf._load import calls as c_calls  # noqa: E402  the library is there only now
+from raggrad.tf._load import library, operators  # noqa: E402
 
 __all__ = ["ROOT", "calls", "door", "library", "operators", "run", "tf"]
 
 ROOT = Path(__file__).parents[3]
+
+
+def calls(operator: str) -> int:
+    """How many calls of the operator raggrad answered in this process."""
+    return (on_demand.calls if operator in on_demand.OPERATORS else c_calls)(operator)
 
 
 def run(program: str, **environment: str) -> str:

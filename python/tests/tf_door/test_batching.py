@@ -1,0 +1,126 @@
+"""Batch, Unbatch and UnbatchGrad through tf.raw_ops: recorded scenarios, and endings that TensorFlow's kernels lack."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from raggrad.conformance.files import read_cases
+from raggrad.conformance.scenarios import is_playable
+from raggrad.tf import on_demand
+
+from .door import ROOT, calls, tf
+
+sys.path.insert(0, str(ROOT / "tools"))
+from goldens.batching import recorder
+
+pytestmark = pytest.mark.skipif(not on_demand.loaded(), reason="no C++ compiler")
+
+FOLDER = ROOT / "goldens/batching"
+AT_ONCE = 8  # most of a scenario's time is spent in waiting
+
+
+def _play(scenarios: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    monkeypatch.setattr(recorder, "QUIET", 0.2)  # less than the deadlines of scenarios
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(recorder._play, scenarios))
+
+
+@pytest.mark.parametrize("operator", ["Batch", "Unbatch", "UnbatchGrad"])
+def test_recorded_scenarios(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without an error: after one, TensorFlow's kernels leave things behind and raggrad's do not."""
+    name = {"Batch": "batch", "Unbatch": "unbatch", "UnbatchGrad": "unbatch_grad"}[operator]
+    before = calls(operator)
+    scenarios = [case for _, case in read_cases(FOLDER / f"{name}.jsonl")]
+    scenarios = [case for case in scenarios if not any("error" in end for end in case["results"].values())]
+    played = _play(scenarios, monkeypatch)
+    assert [case["name"] for case, got in zip(scenarios, played, strict=True) if got != case] == []
+    steps = sum(step["call"] == operator for case in scenarios for step in case["steps"])
+    assert calls(operator) - before == steps > 50
+
+
+def test_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenarios of one call that TensorFlow refuses: the same code, and its text within ours."""
+    files = [FOLDER / f"{name}.jsonl" for name in ("batch", "unbatch", "unbatch_grad")]
+    scenarios = [case for file in files for _, case in read_cases(file)]
+    scenarios = [case for case in scenarios if len(case["steps"]) == 1 and "error" in case["results"]["0"]]
+    scenarios = [case for case in scenarios if not case["name"].endswith("-unsupported")]  # other kernels' types
+    different = []
+    for case, got in zip(scenarios, _play(scenarios, monkeypatch), strict=True):
+        want, end = case["results"]["0"]["error"], got["results"]["0"].get("error", {})
+        if want["code"] != end.get("code") or want["message"] not in end["message"]:
+            different.append((case["name"], want, end))
+    assert different == []
+    assert len(scenarios) > 20
+
+
+def test_scenarios_that_tensorflow_does_not_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenarios = [case for _, case in read_cases(FOLDER / "crashes.jsonl") if is_playable(case)]
+    different = []
+    for case, got in zip(scenarios, _play(scenarios, monkeypatch), strict=True):
+        for call, words in case["want"].items():
+            end = got["results"][call]
+            if not _is_wanted(words, end):
+                different.append((case["name"], call, words, end))
+    assert different == []
+    assert len(scenarios) > 20
+
+
+def _is_wanted(words: str, end: dict[str, Any]) -> bool:
+    if words.startswith("keeps waiting") or words == "DEADLINE_EXCEEDED or CANCELLED":
+        return "pending" in end
+    return end["error"]["code"] in words if "error" in end else "ok" in words or words.startswith("completed by")
+
+
+def test_a_waiting_call_can_be_cancelled() -> None:
+    """TensorFlow's kernel ignores it, and the call sleeps for ever."""
+    from tensorflow.python.eager import cancellation
+
+    @tf.function
+    def wait(gradient: Any) -> Any:
+        """UnbatchGrad of an owner whose other piece does not come."""
+        return tf.raw_ops.UnbatchGrad(
+            original_input=gradient, batch_index=tf.constant([[1, 0, 1], [2, 1, 2]], tf.int64), grad=gradient,
+            id=tf.constant(1, tf.int64), shared_name="cancelled",
+        )  # fmt: skip
+
+    manager = cancellation.CancellationManager()
+    waiting = manager.get_cancelable_function(wait.get_concrete_function(tf.TensorSpec([1, 1], tf.float32)))
+    errors = []
+
+    def call() -> None:
+        try:
+            waiting(tf.ones([1, 1]))
+        except tf.errors.CancelledError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    manager.start_cancel()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+
+
+def test_sessions_do_not_share_resources() -> None:
+    with tf.Graph().as_default():
+        index = tf.constant([[5, 0, 1]], tf.int64)
+        gradient = tf.compat.v1.placeholder(tf.float32, [1, 1])
+        joined = tf.raw_ops.UnbatchGrad(
+            original_input=[[1.0]], batch_index=index, grad=gradient, id=tf.constant(5, tf.int64), shared_name="same"
+        )
+        lonely = tf.raw_ops.UnbatchGrad(
+            original_input=tf.zeros([0, 1]), batch_index=tf.zeros([0, 3], tf.int64), grad=gradient,
+            id=tf.constant(5, tf.int64), shared_name="same",
+        )  # fmt: skip
+        with tf.compat.v1.Session() as one, tf.compat.v1.Session() as other:
+            assert one.run(lonely, {gradient: [[3.0]]}).shape == (0, 1)
+            with pytest.raises(tf.errors.InvalidArgumentError, match="Two runs with the same batch key"):
+                one.run(lonely, {gradient: [[3.0]]})
+            np.testing.assert_array_equal(other.run(joined, {gradient: [[4.0]]}), [[4.0]])
