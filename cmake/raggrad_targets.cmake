@@ -40,7 +40,10 @@ endif()
 # The library's objects, compiled once for the static and the shared library.
 add_library(raggrad_objects OBJECT)
 target_link_libraries(raggrad_objects PRIVATE raggrad_library_flags)
-target_compile_definitions(raggrad_objects PRIVATE RAGGRAD_VERSION="${PROJECT_VERSION}")
+# For one file alone: otherwise a new version would compile all of them again.
+set_source_files_properties(
+  ${PROJECT_SOURCE_DIR}/raggrad/core/version.cc TARGET_DIRECTORY raggrad_objects
+  PROPERTIES COMPILE_DEFINITIONS RAGGRAD_VERSION="${PROJECT_VERSION}")
 
 # One object library per instruction-set level (core/isa.h). Sources that raggrad_isa_sources() names are compiled for
 # each of them, with RAGGRAD_TARGET_ISA naming the level.
