@@ -181,7 +181,7 @@ docs: $(VENV_DOCS)/.packages  ## the site, in build/site
 	@echo 'The site is in build/site. To read it: python3 -m http.server -d build/site'
 
 .PHONY: lint
-lint: lint-format lint-python lint-tidy  ## clang-format, ruff and clang-tidy
+lint: lint-format lint-python lint-packaging lint-tidy  ## clang-format, ruff, the recipes of packaging/, clang-tidy
 
 .PHONY: lint-format
 lint-format: $(VENV_LINT)/.packages
@@ -191,6 +191,10 @@ lint-format: $(VENV_LINT)/.packages
 .PHONY: lint-python
 lint-python: $(VENV_LINT)/.packages
 	$(VENV_LINT)/bin/ruff check --quiet .
+
+.PHONY: lint-packaging
+lint-packaging: $(VENV_LINT)/.packages
+	$(VENV_LINT)/bin/python tools/lint_packaging.py
 
 .PHONY: lint-tidy
 lint-tidy: build/tidy/.clean
