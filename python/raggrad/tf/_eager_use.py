@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import kernels, op_def_registry
+
+try:  # TensorFlow promises nothing about these; without them, no call is found
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework import kernels, op_def_registry
+except ImportError:
+    context = None
 
 from . import on_demand
 from ._load import calls, operators
@@ -40,7 +44,7 @@ _TINY: dict[str, dict[str, Any]] = {
 
 def find() -> dict[str, list[str]]:
     """The operators, each with the types whose calls TensorFlow's kernels answer. Empty if TensorFlow has not run."""
-    if context.context_safe() is None or not context.context()._initialized:
+    if context is None or context.context_safe() is None or not context.context()._initialized:
         return {}
     found: dict[str, list[str]] = {}
     with tf.init_scope():

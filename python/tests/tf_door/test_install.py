@@ -110,3 +110,19 @@ def test_errors_are_tensorflows_with_our_text() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="out of range"):
         tf.function(tf.sparse.segment_mean)(tf.ones([3, 2]), [0, 9], [0, 0])
     assert calls("SparseSegmentMean") == before + 2
+
+
+def test_a_tensorflow_without_the_modules_that_tell_is_served() -> None:
+    program = """
+import sys, warnings
+import tensorflow as tf
+tf.sparse.segment_sum(tf.ones([3, 2]), [0, 1], [0, 0])
+sys.modules["tensorflow.python.eager.context"] = None
+del sys.modules["tensorflow.python.eager"].context
+import raggrad.tf
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    raggrad.tf.install()
+print(raggrad.tf.status()["SparseSegmentMean"])
+"""
+    assert run(program).splitlines()[-1] == "raggrad"
