@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _DOORS = {"torch": "torch", "scale": "dist", "jax": "jax", "tensorflow": "tf", "ragged": "ragged"}  # by page
-_IMPORTED = re.compile(r"^import raggrad\.(torch|jax|tf)\b", re.MULTILINE)  # by block
+_IMPORTED = re.compile(r"^\+?import raggrad\.(torch|jax|tf)\b", re.MULTILINE)  # by block
 
 
 def programs(door: str = "") -> dict[str, list[str]]:
