@@ -140,11 +140,10 @@ $(BESIDE_FRAMEWORKS): beside-%: any-wheel
 	tools/setup/install_wheel.sh build/venv-$* demo,test
 
 .PHONY: test-tf
-test-tf: export XDG_CACHE_HOME := $(CURDIR)/build/cache
 test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, those of raggrad.tf with two TensorFlows
 	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(TENSORFLOW_TESTS)
-	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
-	$(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
+	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
+	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
 
 .PHONY: test-torch
 test-torch: beside-torch  ## the Python tests that need torch, with the newest one, which it installs
