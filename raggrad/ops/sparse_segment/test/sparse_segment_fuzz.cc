@@ -3,8 +3,7 @@
 
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reference.h"
-#include "raggrad/ops/sparse_segment/test/reproducible.h"
-#include "raggrad/ops/sparse_segment/test/weighted_reference.h"
+#include "raggrad/ops/sparse_segment/test/weighted_reproducible.h"
 #include "raggrad/testing/fuzz_driver.h"
 #include "raggrad/testing/fuzz_operand.h"
 
@@ -64,7 +63,7 @@ Call MakeCall(FuzzInput& in) {
   const auto combiner = static_cast<SegmentCombiner>(in.Below(3));
   const int64_t form = in.Below(4);
   const bool v2 = form % 2 == 0;
-  Accumulation other = form < 2 ? Accumulation::kFast : Accumulation::kReproducible;
+  const Accumulation other = form < 2 ? Accumulation::kFast : Accumulation::kReproducible;
   const DType dtype = in.DTypeOf(FloatTypes{});
   std::vector<int64_t> inner = MakeInner(in);
   int64_t n = in.Count(100, 60000);
@@ -86,7 +85,6 @@ Call MakeCall(FuzzInput& in) {
   Operand dim0 = MakeDim0(in, rows);
   std::optional<Operand> weights = MakeWeights(in, dtype, n);
   const auto divisor = static_cast<WeightDivisor>(in.Below(2));
-  if (weights && other == Accumulation::kReproducible) other = Accumulation::kFast;
   return {
       combiner,           v2,     other, std::move(grad), std::move(indices), std::move(segment_ids), std::move(dim0),
       std::move(weights), divisor};
@@ -127,12 +125,15 @@ std::vector<int64_t> Widen(const TensorView& ids) {
 
 // The rows with weights, for ids that have been found good.
 template <class T>
-reference::Rows<T> WeightedRows(const Call& call, int64_t width) {
+reference::Rows<T> WeightedRows(const Call& call, int64_t width, Accumulation accumulation) {
   const auto rows = [&]<class W>() {
-    const auto* const weights = call.weights->view.As<W>();
-    return reference::WeightedGrad(call.pooling(), std::vector<W>(weights, weights + call.indices.view.dim(0)),
-                                   call.grad.view.As<T>(), width, Widen(call.indices.view),
-                                   Widen(call.segment_ids.view));
+    const auto* const begin = call.weights->view.As<W>();
+    const std::vector<W> weights(begin, begin + call.indices.view.dim(0));
+    const std::vector<int64_t> indices = Widen(call.indices.view), segment_ids = Widen(call.segment_ids.view);
+    const T* const grad = call.grad.view.As<T>();
+    return accumulation == Accumulation::kReproducible
+               ? reference::ReproducibleWeightedGrad(call.pooling(), weights, grad, width, indices, segment_ids)
+               : reference::WeightedGrad(call.pooling(), weights, grad, width, indices, segment_ids);
   };
   return call.weights->view.dtype == DType::kFloat32 ? rows.template operator()<float>()
                                                      : rows.template operator()<T>();
@@ -163,7 +164,7 @@ Expected ExpectedOf(const Call& call) {
   const int64_t width = Shape::Product(grad.shape.tail()).value_or(0);
   auto rows = reference::Grad<T>(call.combiner, grad.As<T>(), grad.dim(0), width, Widen(call.indices.view),
                                  Widen(call.segment_ids.view), table_rows);
-  if (rows && call.weights && table_rows > 0) rows = WeightedRows<T>(call, width);
+  if (rows && call.weights && table_rows > 0) rows = WeightedRows<T>(call, width, Accumulation::kSequential);
   // A dense output of more than a few MiB is too much for the reference, and perhaps for the memory.
   const bool large =
       !call.v2 && static_cast<double>(table_rows) * static_cast<double>(std::max<int64_t>(width, 1)) > 1 << 20;
@@ -172,8 +173,10 @@ Expected ExpectedOf(const Call& call) {
   if (!call.v2 && large) return expected;
   expected.outputs = OutputsOf(call, *rows, table_rows, width);
   if (call.other == Accumulation::kReproducible && table_rows > 0) {
-    const auto sums = reference::ReproducibleGrad<T>(call.combiner, grad.As<T>(), width, Widen(call.indices.view),
-                                                     Widen(call.segment_ids.view));
+    const auto sums = call.weights
+                          ? WeightedRows<T>(call, width, call.other)
+                          : reference::ReproducibleGrad<T>(call.combiner, grad.As<T>(), width, Widen(call.indices.view),
+                                                           Widen(call.segment_ids.view));
     expected.other_outputs = OutputsOf(call, sums, table_rows, width);
   }
   return expected;

@@ -7,9 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "raggrad/ops/sparse_segment/test/reproducible.h"
 #include "raggrad/ops/sparse_segment/test/weighted_case.h"
-#include "raggrad/ops/sparse_segment/test/weighted_reference.h"
+#include "raggrad/ops/sparse_segment/test/weighted_reproducible.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -33,50 +32,11 @@ Context Reproducible(Context ctx = {}) {
   return ctx;
 }
 
-// The order-free sum of single numbers.
-template <class A>
-A SumOf(const std::vector<A>& numbers) {
-  reference::Terms<A> terms;
-  for (const A x : numbers) terms.push_back({x});
-  return reference::ReproducibleSum(numbers, reference::ExponentOf(terms), 1.0);
-}
-
-template <class A>
-A DivisorOf(const SegmentPooling& pooling, const std::vector<A>& w, const std::vector<size_t>& ids) {
-  const bool roots = pooling.combiner == SegmentCombiner::kSqrtN;
-  if (pooling.combiner == SegmentCombiner::kSum || pooling.weights->divisor == WeightDivisor::kCount) {
-    return reference::Divisor(pooling, w, ids);
-  }
-  std::vector<A> terms;
-  for (const size_t i : ids) terms.push_back(roots ? reference::Multiply(w[i], reference::Flush(w[i])) : w[i]);
-  const A sum = SumOf(terms);
-  return roots ? std::sqrt(sum) : sum;
-}
-
-// The rows of the gradient: contributions are grad * (w / D), rounded as without reproducible sums.
 template <class Types>
 auto ExpectedGrad(const WeightedCase<Types>& c, const SegmentPooling& pooling) {
-  using T = typename Types::Value;
-  using A = SumType<T>;
-  const std::vector<A> w = reference::WidenAll<T>(c.weights.values);
-  std::map<int64_t, reference::Terms<A>> table;
-  std::map<int64_t, A> divisors;
-  for (const auto& [segment, ids] : reference::SegmentsOf(c.segment_ids.wide)) {
-    divisors[segment] = DivisorOf(pooling, w, ids);
-  }
-  for (size_t i = 0; i < c.indices.wide.size(); ++i) {
-    const int64_t segment = c.segment_ids.wide[i];
-    const A factor =
-        pooling.combiner == SegmentCombiner::kSum ? w[i] : reference::DivideOrZero(w[i], divisors[segment]);
-    std::vector<A>& row = table[c.indices.wide[i]].emplace_back();
-    for (int64_t k = 0; k < c.width; ++k) {
-      const T value = c.grad.values[static_cast<size_t>(segment * c.width + k)];
-      row.push_back(reference::Multiply(reference::Widen(value), reference::Flush(factor)));
-    }
-  }
-  std::vector<T> values;
-  for (const auto& [row, terms] : table) reference::AppendRow(terms, 1.0, values);
-  return Array<T>{values, Shape{static_cast<int64_t>(table.size()), c.width}};
+  const auto rows = reference::ReproducibleWeightedGrad(pooling, c.weights.values, c.grad.values.data(), c.width,
+                                                        c.indices.wide, c.segment_ids.wide);
+  return Array<typename Types::Value>{rows.values, Shape{static_cast<int64_t>(rows.unique.size()), c.width}};
 }
 
 // [segments, width]: sums of w * row, divided in double. For ordinary numbers.
@@ -88,7 +48,7 @@ auto ExpectedForward(const WeightedCase<Types>& c, const SegmentPooling& pooling
   std::vector<T> values(static_cast<size_t>(c.num_segments * c.width), T{});
   for (const auto& [segment, ids] : reference::SegmentsOf(c.segment_ids.wide)) {
     const auto count = static_cast<double>(ids.size());
-    double divisor = static_cast<double>(DivisorOf(pooling, w, ids));
+    double divisor = static_cast<double>(reference::ReproducibleDivisor(pooling, w, ids));
     if (pooling.weights->divisor == WeightDivisor::kCount && pooling.combiner == SegmentCombiner::kSqrtN) {
       divisor = std::sqrt(count);
     }
