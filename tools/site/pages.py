@@ -1,8 +1,9 @@
 """MkDocs hook: pages from all over the tree, with links that fit.
 
 A page lies where its subject lies: a family's README.md in its folder, ARCHITECTURE.md at the top. Links in it are
-relative to that place, as people who read the tree need them. On the site they lead to the page of the same file, or to
-the file in the repository if it has none. A link to nothing is an error.
+relative to that place, as people who read the tree need them. On the site they lead to the page of the same file. If it
+has none, they lead into the repository; as long as `repo_url` is not set, only their text is left. A link to nothing is
+an error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ELSEWHERE = {
     **{f"examples/{p.parent.name}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md")},
 }
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="?https?://[^>]*>|(?:url\(|@import )["\']?https?://')
 _LIST_IN_PARAGRAPH = re.compile(r"^(?![-*|#>]|\d+\.|\s|<).+\n(?=[-*] )", re.MULTILINE)
 
@@ -52,7 +53,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for i in range(0, len(parts), 2):  # the others are fenced
         if found := _LIST_IN_PARAGRAPH.search(parts[i]):
             raise SystemExit(f"{here}: a list needs an empty line before it: {found[0].strip()!r}")
-        parts[i] = _LINK.sub(lambda link: link[1] + _target(link[2], here, page, config) + link[3], parts[i])
+        parts[i] = _LINK.sub(lambda found: _link(*found.groups(), here, page, config), parts[i])
     return "".join(parts)
 
 
@@ -63,11 +64,16 @@ def on_post_build(config: Any) -> None:
             raise SystemExit(f"{file.relative_to(config['site_dir'])} loads {found[0]}")
 
 
-def _target(link: str, here: str, page: Any, config: Any) -> str:
+def _link(picture: str, text: str, target: str, here: str, page: Any, config: Any) -> str:
     """A link of the file `here`, as the page has to write it."""
+    target = _target(target, here, page, config)
+    return f"{picture}[{text}]({target})" if target else text
+
+
+def _target(link: str, here: str, page: Any, config: Any) -> str:
     repository = config["repo_url"]
     file, mark, anchor = link.partition("#")
-    if file.startswith(repository):
+    if repository and file.startswith(repository):
         kind, _, path = file.removeprefix(repository).strip("/").partition("/main/")
         if kind not in ("blob", "tree", "raw"):
             return link
@@ -80,6 +86,8 @@ def _target(link: str, here: str, page: Any, config: Any) -> str:
     pages = {file: page for page, file in ELSEWHERE.items()}
     readme = posixpath.join(path, "README.md")
     name = pages.get(path) or pages.get(readme) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+    if name is None and not repository:
+        return ""
     if name is None:
         return f"{repository}/{'tree' if (ROOT / path).is_dir() else 'blob'}/main/{path}{mark}{anchor}"
     return posixpath.relpath(name, os.path.dirname(page.file.src_uri) or ".") + mark + anchor
