@@ -46,8 +46,8 @@ MODULE_FILES := CMakeLists.txt README.md pyproject.toml tools/package_metadata.p
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_ragged_packages.py \
   test_lookup_tensorflow.py test_indexed_slices.py test_recorded.py)
-TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_readme.py test_release.py test_stubs.py \
-  test_tools.py)
+TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_pictures.py test_readme.py test_release.py \
+  test_stubs.py test_tools.py)
 # These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
   $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
@@ -172,6 +172,10 @@ goldens: $(VENV_TF)/.tensorflow  ## record goldens/ again from TensorFlow
 .PHONY: ledger
 ledger: $(VENV)/.raggrad  ## write docs/ledger.md and its cases in goldens/
 	$(VENV)/bin/python tools/ledger/write.py
+
+.PHONY: pictures
+pictures: $(VENV)/.raggrad  ## draw docs/pictures/ again, and write docs/measurements/
+	$(VENV)/bin/python tools/pictures/draw.py
 
 # Warnings and dead links are errors. Nothing is compiled: the reference is read from sources.
 .PHONY: docs
