@@ -1,4 +1,4 @@
-"""The Python code of README.md and docs/, for the tests that run it.
+"""The Python code of README.md, docs/ and notebooks, for the tests that run it.
 
 Blocks marked `python` are programs: all blocks of a page run one after the other and share their names. A line
 `print(...)  # text` prints its comment. Blocks marked `diff` show a change, and both sides of it run. A page or a block
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "examples" / "notebooks"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -32,6 +34,12 @@ def programs(door: str = "") -> dict[str, list[str]]:
                 sides = [code] if language == "python" else [_side(code, "-"), _side(code, "+")]
                 found.setdefault(str(page.relative_to(ROOT)), []).extend(sides)
     return found
+
+
+def notebook(name: str) -> list[str]:
+    """The code of a notebook of examples/notebooks, cell by cell."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
 def _side(diff: str, sign: str) -> str:

@@ -8,6 +8,7 @@ an error.
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
@@ -32,6 +33,7 @@ ELSEWHERE = {
     "api/c.md": "raggrad/capi/README.md",
     **{f"operators/{p.parent.name}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("raggrad/ops/*/README.md")},
     **{f"examples/{p.parent.name}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("examples/*/README.md")},
+    **{f"notebooks/{p.stem}.md": str(p.relative_to(ROOT)) for p in ROOT.glob("examples/notebooks/*.ipynb")},
 }
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -45,6 +47,16 @@ def on_files(files: Files, config: Any) -> Files:
         added.abs_src_path = str(ROOT / file)
         files.append(added)
     return files
+
+
+def on_page_read_source(page: Any, config: Any) -> str | None:
+    """The cells of a notebook, one after the other. Other pages are read as they are."""
+    file = ELSEWHERE.get(page.file.src_uri, "")
+    if not file.endswith(".ipynb"):
+        return None
+    cells = json.loads((ROOT / file).read_text())["cells"]
+    texts = [("".join(cell["source"]), cell["cell_type"]) for cell in cells]
+    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for text, kind in texts)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

@@ -1,10 +1,10 @@
-"""The code of docs/scale.md runs, on two processes."""
+"""The code of docs/scale.md runs, on two processes; the notebook on reproducibility starts its own."""
 
 from __future__ import annotations
 
 import functools
 
-from pages import programs, run
+from pages import notebook, programs, run
 
 from . import worlds
 from .worlds import rt, torch
@@ -30,3 +30,7 @@ def _run_pages(rank: int) -> None:
 
 def test_the_code_of_the_pages_runs() -> None:
     worlds.run(2, _run_pages)
+
+
+def test_the_notebook_on_reproducibility_runs() -> None:
+    run("reproducibility.ipynb", notebook("reproducibility"), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import programs, run
+from pages import notebook, programs, run
 
 from .door import rt, torch
 
@@ -42,3 +42,7 @@ def test_the_code_of_a_page_runs(page: str) -> None:
         run(page, PROGRAMS[page], reader_has if page == "docs/torch.md" else {})
     finally:
         rt.uninstall()
+
+
+def test_the_notebook_on_a_recommender_runs() -> None:
+    run("recommender.ipynb", notebook("recommender"), {})
