@@ -31,7 +31,7 @@ def five_hops() -> Picture:
         picture.box(left, y, right - left, height, "abbcc"[i], radius=6)
         picture.words(44, y + 34, str(i + 1), "head", 18, "middle")
         picture.words(66, y + 23, _checked(file), "ink", 13, mono=True)
-        picture.words(66, y + 44, what, "soft", 12)
+        picture.words(66, y + 44, what, "ink", 12)
         if i:
             picture.arrow(Point(middle, tops[i - 1] + height), Point(middle, y))
 
