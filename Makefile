@@ -96,6 +96,13 @@ wheel: $(VENV_WHEEL)/.packages  ## one wheel for this machine type in build/whee
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) WERROR=$(WERROR) \
 	  $(if $(filter OFF,$(WHEEL_CUDA)),,tools/setup/with_nvcc.sh) tools/wheel.sh $(VENV_WHEEL)/bin/python
 
+# Takes three builds of the library, and of the kernels two; a commit must be made first.
+.PHONY: release-check
+release-check: $(VENV_WHEEL)/.packages build/torch-headers/.complete build/tf-headers/.complete build/jax-headers/.complete
+release-check:  ## build the release twice, compare the bytes, use it in empty environments; WHEEL_CUDA=OFF DOORS=jax is quicker
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(if $(filter OFF,$(WHEEL_CUDA)),,tools/setup/with_nvcc.sh) \
+	  tools/release_check.sh $(VENV_WHEEL)/bin/python
+
 # Tests the wheel in build/wheels/, or makes one, on the oldest and the newest CPython of this machine, without any other
 # framework.
 .PHONY: test-pythons
@@ -279,7 +286,7 @@ perf-check: $(VENV)/.raggrad  ## time the working tree against COMMIT=HEAD; fail
 
 .PHONY: install
 install:  ## install the C and C++ library and headers into PREFIX=/usr/local; needs CMake 3.25 and a compiler
-	cmake -S . -B build/install -DCMAKE_BUILD_TYPE=Release -DRAGGRAD_BUILD_TESTS=OFF
+	cmake -S . -B build/install -DCMAKE_BUILD_TYPE=Release -DRAGGRAD_BUILD_TESTS=OFF $(CMAKE_OPTIONS)
 	cmake --build build/install -j $(JOBS)
 	cmake --install build/install --prefix $(PREFIX)
 
