@@ -21,6 +21,7 @@ from goldens import tf_runner
 
 FOLDERS = [ROOT / "goldens", *(Path(folder) for folder in [os.environ.get("RAGGRAD_SHARED_GOLDENS")] if folder)]
 SMALL_MEMORY = 8 << 30  # only cases that must fail ask for more
+MAPPED_BEFORE = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()  # by TensorFlow itself
 BATCHING = ("Batch", "Unbatch", "UnbatchGrad")  # test_batching.py
 OURS = [name for name, answer in door.status().items() if answer == "raggrad" and name not in BATCHING]
 
@@ -29,8 +30,7 @@ OURS = [name for name, answer in door.status().items() if answer == "raggrad" an
 def _little_memory() -> Iterator[None]:
     """TensorFlow takes what Linux grants, so requests that must fail have to fail there, on any machine."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + SMALL_MEMORY, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (MAPPED_BEFORE + SMALL_MEMORY, before[1]))
     try:
         yield
     finally:
