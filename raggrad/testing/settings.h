@@ -52,4 +52,10 @@ void ForEachSetting(const F& f) {
   }
 }
 
+// The context with order-free sums.
+inline Context Reproducible(Context ctx = {}) {
+  ctx.accumulation = Accumulation::kReproducible;
+  return ctx;
+}
+
 }  // namespace raggrad::testing

@@ -25,13 +25,9 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kWideRanges;
+using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::WideValues;
 using sparse_fill_empty_rows::Scalar;
-
-Context Reproducible(Context ctx = {}) {
-  ctx.accumulation = Accumulation::kReproducible;
-  return ctx;
-}
 
 template <class V>
 V Narrow(SumType<V> x) {

@@ -30,16 +30,12 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kWideRanges;
+using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::SameTensor;
 using ::raggrad::testing::WideValues;
 namespace reference = sparse_segment::reference;
 
 constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
-
-Context Reproducible(Context ctx = {}) {
-  ctx.accumulation = Accumulation::kReproducible;
-  return ctx;
-}
 
 template <class V>
 struct Case {

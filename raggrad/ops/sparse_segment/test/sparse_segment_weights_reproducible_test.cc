@@ -24,13 +24,9 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::SameTensor;
 namespace reference = sparse_segment::reference;
-
-Context Reproducible(Context ctx = {}) {
-  ctx.accumulation = Accumulation::kReproducible;
-  return ctx;
-}
 
 template <class Types>
 auto ExpectedGrad(const WeightedCase<Types>& c, const SegmentPooling& pooling) {
