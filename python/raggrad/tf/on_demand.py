@@ -53,8 +53,9 @@ def build() -> Path:
 def load() -> None:
     """Loads the library if it was built. TensorFlow takes its kernels from then on."""
     global _library
-    if _place().exists():
-        _library = ctypes.CDLL(str(_place()))
+    built = _place()
+    if built.exists():
+        _library = ctypes.CDLL(str(built))
         _library.raggrad_tf_on_demand_calls.restype = ctypes.c_int64
         _library.raggrad_tf_on_demand_calls.argtypes = [ctypes.c_char_p]
         _library.raggrad_tf_on_demand_ask_memory(library.raggrad_tf_memory_allows)
@@ -69,7 +70,7 @@ def why_not() -> str:
     if _place().exists():
         return "built after install() was called"
     reason = f"TensorFlow's C++ interface differs between versions, and there are no kernels for {tf.__version__} yet; "
-    return reason + ("raggrad.tf.build() compiles them" if _compiler() else _NO_COMPILER)
+    return reason + ("raggrad.tf.build() compiles them" if compiler() else _NO_COMPILER)
 
 
 def calls(operator: str) -> int:
@@ -80,7 +81,8 @@ def calls(operator: str) -> int:
 _NO_COMPILER = "to compile them, a C++ compiler is needed: g++, c++ or clang++, or the one that CXX names"
 
 
-def _compiler() -> str | None:
+def compiler() -> str | None:
+    """The C++ compiler that build() uses, if there is one."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -99,12 +101,12 @@ def _place() -> Path:
 
 
 def _compile(to: Path) -> None:
-    compiler = _compiler()
-    if compiler is None:
+    program = compiler()
+    if program is None:
         raise RuntimeError(f"raggrad.tf.build: {_NO_COMPILER}")
     unfinished = to.with_suffix(f".{os.getpid()}")
     command = [
-        compiler, *tf.sysconfig.get_compile_flags(), "-std=c++17", "-O2", "-w", "-fPIC", "-shared", f"-I{_INCLUDE}",
+        program, *tf.sysconfig.get_compile_flags(), "-std=c++17", "-O2", "-w", "-fPIC", "-shared", f"-I{_INCLUDE}",
         *map(str, sorted(_SOURCES.glob("*.cc"))), "-o", str(unfinished), *tf.sysconfig.get_link_flags(),
         str(_PACKAGE / "libraggrad.so"),
     ]  # fmt: skip
@@ -112,5 +114,5 @@ def _compile(to: Path) -> None:
     if done.returncode != 0:
         unfinished.unlink(missing_ok=True)
         first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-        raise RuntimeError(f"raggrad.tf.build: {compiler} failed: {first}")
+        raise RuntimeError(f"raggrad.tf.build: {program} failed: {first}")
     unfinished.replace(to)

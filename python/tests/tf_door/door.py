@@ -7,7 +7,6 @@ run() starts.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,11 +19,12 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 door = pytest.importorskip("raggrad.tf", reason="raggrad was built without raggrad.tf", exc_type=ImportError)
 
-if any(map(shutil.which, ("g++", "c++", "clang++"))):
+from raggrad.tf import on_demand  # noqa: E402
+
+if on_demand.compiler():
     door.build()
 door.install()
 
-from raggrad.tf import on_demand  # noqa: E402
 from raggrad.tf._load import calls as c_calls  # noqa: E402  the library is there only now
 from raggrad.tf._load import library, operators  # noqa: E402
 

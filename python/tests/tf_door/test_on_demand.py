@@ -119,6 +119,6 @@ print(json.dumps([str(warning.message) for warning in caught]))
 
 def test_the_compiler_is_looked_for_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert on_demand._compiler() is None
+    assert on_demand.compiler() is None
     monkeypatch.delenv("CXX")
-    assert on_demand._compiler() == next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
+    assert on_demand.compiler() == next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), None)
