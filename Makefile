@@ -253,16 +253,15 @@ fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 .PHONY: bench
 bench: $(VENV)/.raggrad build/bench/cpp  ## time against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
 	$(VENV)/bin/python -m raggrad bench --envs build/bench --cpp build/bench/cpp/benchmarks \
-	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md \
-	  --headline README.md docs/speed.svg $(BENCH)
+	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md $(BENCH)
 
 .PHONY: bench-cpp
 bench-cpp: build/bench/cpp  ## the C++ benchmarks, with a sweep over sizes; FILTER= is a regular expression
 	for program in build/bench/cpp/benchmarks/*_bench; do $$program --benchmark_filter='$(FILTER)'; done
 
 .PHONY: bench-sweep
-bench-sweep: build/bench/cpp  ## the time per id at 10^4 to 10^8 ids, as a table; SWEEP='--largest 1e7' takes less memory
-	benchmarks/sweep.py build/bench/cpp/benchmarks $(SWEEP)
+bench-sweep: $(VENV)/.raggrad build/bench/cpp  ## the time per id at 10^4 to 10^8 ids, as a table; SWEEP='--largest 1e7' takes less memory
+	$(VENV)/bin/python benchmarks/sweep.py build/bench/cpp/benchmarks $(SWEEP)
 
 .PHONY: bench-profile
 bench-profile: $(VENV)/.raggrad build/bench/cpp  ## where the time of each workload goes, as a table; needs perf

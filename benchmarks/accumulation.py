@@ -3,7 +3,7 @@
 
     build/venv/bin/python benchmarks/accumulation.py
 
-Prints two Markdown tables. The modes of a workload run in turns, so that other load hits all of them alike. Errors are
+Prints two tables. The modes of a workload run in turns, so that other load hits all of them alike. Errors are
 measured against exact sums of fractions.
 """
 
@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 import raggrad
 from raggrad import IndexedSlices, raw_ops
+from raggrad.bench.measurement import Measurement, add_option
 from raggrad.bench.workload import uniform, zipf
 from raggrad.bench.workloads import segments
 
@@ -64,17 +65,17 @@ def times(call: Callable[[], Any], rounds: int) -> list[float]:
     return best
 
 
-def print_costs(rounds: int) -> None:
-    print("| workload | sequential, ms | fast | reproducible |\n|---|---:|---:|---:|")
+def measure_costs(measured: Measurement, rounds: int) -> None:
+    table = measured.table("costs", "workload", "sequential, ms", "fast", "reproducible")
     for name in (*SEGMENTS, "fill-A"):
         call = segment_call(SEGMENTS[name]) if name in SEGMENTS else fill_call()
         base, *others = times(call, rounds * (50 if "-D" in name else 1))
-        print(f"| {name} | {base * 1e3:.3g} | " + " | ".join(f"{t / base:.2f} x" for t in others) + " |", flush=True)
+        table.add(name, base * 1e3, *(f"{t / base:.2f}x" for t in others))
 
 
-def print_errors() -> None:
+def measure_errors(measured: Measurement) -> None:
     """The largest error of 64 sums of n normal numbers, in units eps * sqrt(n): about the last place of such a sum."""
-    print("\n| type | numbers | sequential | fast | reproducible |\n|---|---:|---:|---:|---:|")
+    table = measured.table("errors", "type", "numbers", *MODES)
     random = np.random.default_rng(2)
     for name, dtype in (
         ("float32", np.float32),
@@ -85,8 +86,7 @@ def print_errors() -> None:
         for n in (100, 10_000):
             rows = random.standard_normal((n, 64)).astype(dtype)
             exact = [sum((Fraction(float(x)) for x in column), Fraction(0)) for column in rows.T]
-            errors = (_largest_error(rows, exact, mode) for mode in MODES)
-            print(f"| {name} | {n} | " + " | ".join(f"{e:.3g}" for e in errors) + " |", flush=True)
+            table.add(name, n, *(_largest_error(rows, exact, mode) for mode in MODES))
 
 
 def _largest_error(rows: np.ndarray, exact: list[Fraction], mode: str) -> float:
@@ -99,9 +99,15 @@ def _largest_error(rows: np.ndarray, exact: list[Fraction], mode: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Prints costs and errors of the modes of accumulation.")
     parser.add_argument("--rounds", type=int, default=11, help="of each workload (default: 11)")
+    add_option(parser)
     options = parser.parse_args()
-    print_costs(options.rounds)
-    print_errors()
+    measured = Measurement(
+        "Costs and errors of the modes of accumulation",
+        [f"{raggrad.get_num_threads()} threads", f"the shortest of {options.rounds} rounds"],
+    )
+    measure_costs(measured, options.rounds)
+    measure_errors(measured)
+    measured.write(options.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Prints a table in milliseconds, the median of all steps of the slowest process: 
 one (which gathers the rows of all ids from all processes), rd.all_reduce, and rd.all_reduce with bfloat16 on the wire.
 All take turns, so that a busy machine slows all. Gradients are those of segment-A (1,000,000 x 64) and segment-C
 (100,000 x 256), with fewer ids for smaller shares of the table. Processes have one thread each. They talk over
-loopback, which is no network: compare, do not carry over. The last lines measure the constants of rd.explain.
+loopback, which is no network: compare, do not carry over. A second table has the constants of rd.explain.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import raggrad.torch as rt
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
+from raggrad.bench.measurement import Measurement, add_option
 
 
 class Work(NamedTuple):
@@ -69,7 +70,8 @@ def timed(function: Callable[[], Any]) -> float:
     return float(mine) * 1e3
 
 
-def measure(rank: int, ranks: int, port: int, steps: int, names: list[str]) -> None:
+def measure(rank: int, ranks: int, port: int, steps: int, names: list[str], found: Any) -> None:
+    """Runs in every process. The first one puts names of tables and their rows into `found`."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     for name in names:
@@ -93,21 +95,16 @@ def measure(rank: int, ranks: int, port: int, steps: int, names: list[str]) -> N
             unique, counted = (counts / ranks).tolist()
             model = rd.explain(*rows.shape, per_id._nnz(), ranks, unique_rows=unique, all_rows=total._nnz())
             if rank == 0:
-                share = rows._nnz() / rows.shape[0]
-                medians = "".join(f"{median(times[way][1:]):10.1f}" for way in ways)
-                print(
-                    f"{ranks:5} {name:20}{share:8.1%}{medians}{counted / 1e6:10.2f}{model.ways[2].bytes / 1e6:10.2f}"
-                    f"{model.ways[0].bytes / 1e6:10.2f}",
-                    flush=True,
-                )
-    if rank == 0 and ranks > 1:
-        print(f"{ranks:5} constants of rd.explain:", end=" ")
+                medians = [median(times[way][1:]) for way in ways]
+                bytes_sent = (counted, model.ways[2].bytes, model.ways[0].bytes)
+                sizes = (f"{sent / 1e6:.2f}" for sent in bytes_sent)
+                found.put(("exchange", (name, ranks, f"{rows._nnz() / rows.shape[0]:.1%}", *medians, *sizes)))
     if ranks > 1:
         small = median(timed(lambda: _exchange(rank, ranks, 8)) for _ in range(50))
         large = median(timed(lambda: _exchange(rank, ranks, 1 << 24)) for _ in range(steps))
         if rank == 0:
             rate = (ranks - 1) * (1 << 24) / large / 1e6
-            print(f"{small / (ranks - 1) * 1e3:.0f} us a message, {rate:.2f} GB/s sent")
+            found.put(("constants", (f"{ranks} ranks", small / (ranks - 1) * 1e3, rate)))
     dist.destroy_process_group()
 
 
@@ -127,14 +124,29 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--port", type=int, default=29571)
+    add_option(parser)
     options = parser.parse_args()
-    print(
-        f"{'ranks':5} {'gradient':20}{'rows':>8}{'dense ms':>10}{'per id ms':>10}{'rd ms':>10}{'rd bf16 ms':>10}"
-        f"{'rd MB':>10}{'model MB':>10}{'dense MB':>10}"
-    )
+    measured = Measurement(
+        "Sums of sparse gradients over processes",
+        [f"torch {torch.__version__}", "one thread a process, gloo over loopback, float32",
+         f"the median of {options.steps} steps of the slowest process"],
+    )  # fmt: skip
+    measured.table(
+        "exchange", "gradient", "ranks", "rows named", "dense, ms", "gather of ids, ms", "`rd.all_reduce`, ms",
+        "bfloat16 wire, ms", "MB sent", "MB by the model", "MB, dense",
+    )  # fmt: skip
+    measured.table("constants", "constants of rd.explain", "us a message", "GB/s sent")
     for ranks in options.ranks:
-        arguments = (ranks, options.port, options.steps, options.workloads)
-        processes.start_processes(measure, arguments, nprocs=ranks, start_method="spawn")
+        found = processes.get_context("spawn").SimpleQueue()
+        arguments = (ranks, options.port, options.steps, options.workloads, found)
+        world = processes.start_processes(measure, arguments, nprocs=ranks, start_method="spawn", join=False)
+        ended = False
+        while not ended:
+            ended = world.join(timeout=1)
+            while not found.empty():
+                name, row = found.get()
+                measured.tables[name].add(*row)
+    measured.write(options.json)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 
     benchmarks/jax_door.py --rounds 15
 
-Prints milliseconds, the median of all rounds, and how many times longer JAX takes. All ways take turns, round by round,
-so that a busy machine slows all of them. Workloads have the sizes of segment-A and -C: a mean of rows, int32 ids.
+Prints milliseconds, the median of all rounds, and their ratio to raggrad's. All ways take turns, round by round, so
+that a busy machine slows all of them. Workloads have the sizes of segment-A and -C: a mean of rows, int32 ids.
 Times of segment_sum are compared with those of raggrad in float32.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import raggrad.jax as rj
+from raggrad.bench import measurement
 from raggrad.bench.workloads import BY_NAME
 
 WORKLOADS = {
@@ -84,21 +85,28 @@ def sums(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     return calls
 
 
-def report(title: str, times: dict[str, float], ours: str) -> None:
-    for name, milliseconds in times.items():
-        print(f"{title:20}{name:30}{milliseconds:10.2f}{milliseconds / times[ours]:8.2f}x", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", choices=WORKLOADS, action="append", help="may be repeated (all)")
+    measurement.add_option(parser)
     options = parser.parse_args()
-    print(f"JAX {jax.__version__} on {jax.devices()[0]}; milliseconds, and the ratio to raggrad")
-    for name in options.only or WORKLOADS:
-        inputs = BY_NAME[WORKLOADS[name]].inputs()
-        report(name, time_in_turns(gradients(inputs), options.rounds), "sparse_segment_grad")
-        report(name, time_in_turns(sums(inputs), options.rounds), "segment_sum float32")
+    device = jax.devices()[0]
+    measured = measurement.Measurement(
+        "Gradients and sums in JAX and in raggrad.jax",
+        [f"JAX {jax.__version__}", f"the median of {options.rounds} rounds"],
+        measurement.describe_machine("" if device.platform == "cpu" else device.device_kind),
+    )
+    for title, calls, ours in (
+        ("gradients", gradients, "sparse_segment_grad"),
+        ("sums", sums, "segment_sum float32"),
+    ):
+        table = measured.table(title, title, "by", "ms", "times as long")
+        for name in options.only or WORKLOADS:
+            times = time_in_turns(calls(BY_NAME[WORKLOADS[name]].inputs()), options.rounds)
+            for way, milliseconds in times.items():
+                table.add(name, way, milliseconds, f"{milliseconds / times[ours]:.2f}x")
+    measured.write(options.json)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ Prints a table in milliseconds: the median of 50 calls, each between two CUDA ev
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
+from gpu_bench import run_program
 from raggrad import raw_ops
+from raggrad.bench.measurement import Measurement, add_option, describe_machine
 from raggrad.bench.workloads import BY_NAME
 
 # gpu_bench's names of workloads: the same in raggrad.bench, and the type of their ids
@@ -68,16 +68,10 @@ def torch_ways(inputs: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]
     yield "unique + index_add", index_add
 
 
-def cpp_times(program: str) -> dict[str, float]:
-    """Milliseconds of gpu_bench's workloads by their names."""
-    text = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    return {name: float(ms) for name, ms in re.findall(r"^(\S+)\s+([0-9.]+)", text, re.MULTILINE)}
-
-
 def main() -> None:
-    """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cpp", help="the program gpu_bench, for the times from C++")
+    add_option(parser)
     arguments = parser.parse_args()
     import cupy
     import jax
@@ -90,19 +84,27 @@ def main() -> None:
         "jax": lambda array: jax.device_put(array, gpu),
     }
     jax.config.update("jax_enable_x64", True)
-    cpp = cpp_times(arguments.cpp) if arguments.cpp else {}
-    print(f"{'workload':30}{'C++':>9}" + "".join(f"{kind:>9}" for kind in put) + "   torch's own best")
+    cpp = {line.workload: line.ms for line in run_program(arguments.cpp).lines} if arguments.cpp else {}
+    measured = Measurement(
+        "Gradients of arrays on a GPU, from Python",
+        [f"torch {torch.__version__}, CuPy {cupy.__version__}, JAX {jax.__version__}", f"the median of {RUNS} calls"],
+        describe_machine(torch.cuda.get_device_name()),
+    )
+    table = measured.table(
+        "calls", "workload", "C++, ms", "torch arrays, ms", "CuPy arrays, ms", "JAX arrays, ms", "torch's own best way"
+    )
     for name, (python_name, index) in WORKLOADS.items():
         host = dict(BY_NAME[python_name].inputs())
         host.update({key: host[key].astype(index) for key in ("indices", "segment_ids")})
-        cells = [f"{cpp[name]:9.3f}" if name in cpp else f"{'-':>9}"]
+        times: list[float | str] = [cpp.get(name, "-")]
         for to_device in put.values():
             inputs = {key: to_device(value) if value.ndim else value for key, value in host.items()}
             with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-                cells.append(f"{time_on_stream(partial(raw_ops.SparseSegmentMeanGradV2, **inputs)):9.3f}")
+                times.append(time_on_stream(partial(raw_ops.SparseSegmentMeanGradV2, **inputs)))
         on_torch = {key: put["torch"](value) if value.ndim else value for key, value in host.items()}
-        best = min((time_on_stream(call), way) for way, call in torch_ways(on_torch))
-        print(f"{name:30}" + "".join(cells) + f"   {best[0]:.3f} ({best[1]})", flush=True)
+        best, way = min((time_on_stream(call), way) for way, call in torch_ways(on_torch))
+        table.add(name, *times, f"{best:.3g} ms ({way})")
+    measured.write(arguments.json)
 
 
 if __name__ == "__main__":

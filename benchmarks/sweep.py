@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How the cost grows: runs the sweeps of the C++ benchmarks and prints the time per id, entry or piece as a table.
 
-    benchmarks/sweep.py build/bench/cpp/benchmarks
+    build/venv/bin/python benchmarks/sweep.py build/bench/cpp/benchmarks
 
 A line that is flat grows linearly. Sizes that leave the caches cost more per id; after that a line should stay within
 a factor of two. Lines with one size compare widths and kinds of ids: neighbours should not differ by leaps.
@@ -15,16 +15,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from raggrad.bench.measurement import Measurement, Table, add_option
+
 Lines = dict[str, dict[int, float]]  # by what is swept, by size: nanoseconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Prints how the cost per id, entry or piece grows, as Markdown.")
+    parser = argparse.ArgumentParser(description="Prints how the cost per id, entry or piece grows, as a table.")
     parser.add_argument("programs", type=Path, metavar="DIR", help="where the benchmark programs are")
     parser.add_argument("--smallest", type=float, default=1, metavar="N", help="size to start at")
     parser.add_argument("--largest", type=float, default=1e8, metavar="N",
                         help="size to stop at; 1e8, the default, takes 8 GB of memory")  # fmt: skip
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="the median of so many (default: 3)")
+    add_option(parser)
     options = parser.parse_args()
     programs = sorted(options.programs.glob("*_bench"))
     if not programs:
@@ -37,7 +40,9 @@ def main() -> None:
                 continue
             print(f"{program.name} {name}", file=sys.stderr, flush=True)
             lines.setdefault(what, {})[size] = _nanoseconds(program, name, options.repetitions) / size
-    print("\n".join(_table(lines)))
+    measured = Measurement("How the cost grows with the size", [f"the median of {options.repetitions} runs"])
+    _fill(measured, lines)
+    measured.write(options.json)
 
 
 def _sweeps(program: Path) -> list[str]:
@@ -65,11 +70,12 @@ def _run(program: Path, *arguments: str) -> str:
     return subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def _table(lines: Lines) -> list[str]:
+def _fill(measured: Measurement, lines: Lines) -> Table:
     sizes = sorted({size for line in lines.values() for size in line})
-    head = ["ns", *(f"{size:,}" for size in sizes)]
-    rows = [[what, *(f"{line[size]:.3g}" if size in line else "" for size in sizes)] for what, line in lines.items()]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---", *["---:"] * len(sizes)], *rows)]
+    table = measured.table("growth", "ns", *(f"{size:,}" for size in sizes))
+    for what, line in lines.items():
+        table.add(what, *(line.get(size, "") for size in sizes))
+    return table
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
     benchmarks/torch_step.py --steps 15
     benchmarks/torch_step.py --device cuda --steps 200
 
-Prints a table in milliseconds: the median of all steps, for torch and for raggrad.torch with a separate and a fused
-optimizer. All take turns, step by step, so that a busy machine slows all. step-A, -C and -D have the sizes of
-segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26 modules of torch
-against one EmbeddingBagCollection.
+Prints a table for each optimizer, in milliseconds: the median of all steps, for torch and for raggrad.torch with a
+separate and a fused optimizer. All take turns, step by step, so that a busy machine slows all. step-A, -C and -D have
+the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26
+modules of torch against one EmbeddingBagCollection.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import raggrad.torch as rt
 import torch
+from raggrad.bench import measurement
 from raggrad.bench.workloads import BY_NAME
 
 # The workload of raggrad.bench that has the step's ids.
@@ -31,6 +32,13 @@ WORKLOADS = {
     "step-D": "segment-D-f32",
 }
 COLLECTION = "collection"
+SIZES = {
+    "step-A-uniform": "65,536 bags of 20, 1,000,000 x 64, uniform ids",
+    "step-A-zipf": "65,536 bags of 20, 1,000,000 x 64, power-law ids",
+    "step-C": "8,192 bags of 50, 100,000 x 256, power-law ids",
+    "step-D": "1,024 bags of 8, 10,000 x 32, power-law ids",
+    COLLECTION: "26 tables of Criteo's sizes, dim 32, 8,192 samples",
+}
 OPTIMIZERS = {
     "SparseAdam": (torch.optim.SparseAdam, rt.optim.SparseAdam),
     "SGD": (torch.optim.SGD, rt.optim.SparseSGD),
@@ -136,23 +144,29 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=15, help="of each kind; 20 times as many for step-D (15)")
     parser.add_argument("--threads", type=int, help="of both packages (torch's default)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(cpu)")
-    names = [*WORKLOADS, COLLECTION]
-    parser.add_argument("--only", choices=names, action="append", help="may be repeated (all)")
+    parser.add_argument("--only", choices=SIZES, action="append", help="may be repeated (all)")
+    measurement.add_option(parser)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {where}; milliseconds a step")
-    print(f"{'':28}{'torch':>10}{'separate':>10}{'fused':>10}{'ratios':>18}")
-    for name in options.only or names:
-        for optimizer in OPTIMIZERS:
+    on_gpu = options.device == "cuda"
+    measured = measurement.Measurement(
+        "A training step of embedding bags: forward, backward and optimizer",
+        [f"torch {torch.__version__}", *([] if on_gpu else [f"{torch.get_num_threads()} threads"]),
+         f"the median of {options.steps} steps, of {20 * options.steps} for the smallest"],
+        measurement.describe_machine(torch.cuda.get_device_name() if on_gpu else ""),
+    )  # fmt: skip
+    for optimizer in OPTIMIZERS:
+        table = measured.table(
+            optimizer, f"a step with {optimizer}", "torch, ms", "`rt.optim`, ms", "`fused=True`, ms", "faster"
+        )
+        for name in options.only or SIZES:
             make = collection if name == COLLECTION else partial(one_bag, name)
             steps = make(optimizer, options.device)
-            wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
-            theirs, *ours = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1), wait)
-            times = "".join(f"{milliseconds:10.2f}" for milliseconds in (theirs, *ours))
-            ratios = "".join(f"{theirs / milliseconds:8.1f}x" for milliseconds in ours)
-            print(f"{name + ', ' + optimizer:28}{times}{ratios}", flush=True)
+            wait = torch.cuda.synchronize if on_gpu else lambda: None
+            theirs, separate, fused = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1), wait)
+            table.add(SIZES[name], theirs, separate, fused, f"{theirs / fused:.1f}x")
+    measured.write(options.json)
 
 
 if __name__ == "__main__":

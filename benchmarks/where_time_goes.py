@@ -3,7 +3,7 @@
 
     build/venv/bin/python benchmarks/where_time_goes.py build/bench/cpp/benchmarks
 
-Prints a Markdown table: time, share of the machine's copy bandwidth, share of each step. It samples the clock
+Prints a table: time, share of the machine's copy bandwidth, share of each step. It samples the clock
 (cpu-clock), which needs no hardware counters, over all threads; waiting is not sampled. What prepares the data of a
 benchmark is left out. The interpreter needs raggrad, which measures the copy bandwidth.
 """
@@ -19,6 +19,9 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+
+from raggrad.bench.measurement import Cell, Measurement, add_option
+from raggrad.bench.timing import copy_bandwidth
 
 # The first that is found in a function's name, mangled or not, decides.
 STEPS = {
@@ -37,26 +40,27 @@ STEPS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Prints where the time of the workloads goes, as Markdown.")
+    parser = argparse.ArgumentParser(description="Prints where the time of the workloads goes, as a table.")
     parser.add_argument("programs", type=Path, metavar="DIR", help="where the benchmark programs are")
     parser.add_argument("--only", default="(segment|fill|slice|ragged|unbatch)-", metavar="REGEX", help="workloads")
     parser.add_argument("--seconds", type=float, default=1.0, help="at least, for each (default: 1)")
+    add_option(parser)
     options = parser.parse_args()
     programs = sorted(options.programs.glob("*_bench"))
     if not programs:
         parser.error(f"no benchmark programs in {options.programs}; `make bench-cpp` builds them")
-    from raggrad.bench.timing import copy_bandwidth
-
     copy = copy_bandwidth(len(os.sched_getaffinity(0)))["copy"]
-    print("| workload | time | of copy | where it goes |\n|---|---:|---:|---|")
+    measured = Measurement("Where the time of workloads goes", [f"a copy runs at {copy / 1e9:.1f} GB/s"])
+    table = measured.table("steps", "workload", "time", "of copy", "where it goes")
     for program in programs:
         names = subprocess.run([program, "--benchmark_list_tests"], stdout=subprocess.PIPE, text=True, check=True)
         for name in names.stdout.split():
             if re.match(options.only, name):
-                print(_row(program, name, options.seconds, copy), flush=True)
+                table.add(*_row(program, name, options.seconds, copy))
+    measured.write(options.json)
 
 
-def _row(program: Path, name: str, seconds: float, copy: float) -> str:
+def _row(program: Path, name: str, seconds: float, copy: float) -> tuple[Cell, ...]:
     with tempfile.NamedTemporaryFile() as samples:
         result = subprocess.run(
             ["perf", "record", "--quiet", "--event=cpu-clock", "--freq=2000", f"--output={samples.name}", program,
@@ -72,7 +76,7 @@ def _row(program: Path, name: str, seconds: float, copy: float) -> str:
     rest = "meet" if program.name.startswith("batching") else "other"
     bandwidth = timed.get("bytes_per_second")
     share = f"{bandwidth / copy:.0%}" if bandwidth else ""
-    return f"| {name.split('/')[0]} | {nanoseconds / 1e6:.3g} ms | {share} | {_steps(report.stdout, rest)} |"
+    return name.split("/")[0], f"{nanoseconds / 1e6:.3g} ms", share, _steps(report.stdout, rest)
 
 
 def _steps(report: str, rest: str) -> str:

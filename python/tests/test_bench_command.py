@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from conftest import ROOT
 from raggrad.bench import environments
+from raggrad.bench.measurement import Measurement
 from raggrad.bench.workloads import WORKLOADS
 
 
@@ -83,7 +84,7 @@ def test_a_run_without_peers_and_one_that_is_missing(tmp_path: Path) -> None:
         "--envs", tmp_path, "--json", tmp_path / "x" / "run.json", "--markdown", tmp_path / "run.md",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "missing: torch: not installed" in result.stdout
+    assert "without torch: not installed" in result.stdout
     written = json.loads((tmp_path / "x" / "run.json").read_text())
     assert [workload["name"] for workload in written["workloads"]] == ["tiny-SparseSliceGrad"]
     assert written["workloads"][0]["timings"]["raggrad"][0]["seconds"] > 0
@@ -102,11 +103,25 @@ def test_the_sweep_has_a_line_for_each_kind_and_a_column_for_each_size() -> None
     sweep = tool("sweep")
     what, size = sweep._split(Path("sparse_segment_bench"), "sweep/one-row/width:7/ids:1000/real_time")
     assert (what, size) == ("sparse_segment, one-row, width 7, per id", 1000)
-    table = sweep._table({what: {1000: 1.234, 10_000: 12.34}, "other": {10_000: 5.0}})
-    assert table[0] == "| ns | 1,000 | 10,000 |"
-    assert table[2:] == [f"| {what} | 1.23 | 12.3 |", "| other |  | 5 |"]
+    table = sweep._fill(Measurement("growth"), {what: {1000: 1.234, 10_000: 12.34}, "other": {10_000: 5.0}})
+    assert table.columns == ["ns", "1,000", "10,000"]
+    assert table.rows == [[what, 1.23, 12.3], ["other", "", 5.0]]
 
 
 def test_samples_are_grouped_into_steps_and_the_making_of_data_is_left_out() -> None:
     report = "  40.00%  [.] SumRowsScaled<x>\n 10.00%  [k] clear_page\n  50.00%  [.] raggrad::bench::ZipfRows<long>\n"
     assert tool("where_time_goes")._steps(report, "other") == "sum rows 80%, kernel 20%"
+
+
+def test_what_gpu_bench_prints_is_read() -> None:
+    printed = tool("gpu_bench").read(
+        "NVIDIA H200, copy 4240 GB/s; median of 20\n"
+        "workload                                 ms   target     peer              GB/s  of copy\n"
+        "segment-A-uniform-f32-int32           0.161    0.200    0.272 cuEmbed      1335      31%\n"
+        "sums-D-f32-int32-reproducible         0.063        -        -                 7       0%\n"
+    )
+    assert printed[:3] == ("NVIDIA H200", "4240 GB/s", "20")
+    assert printed.lines == [
+        ("segment-A-uniform-f32-int32", 0.161, "0.200", "cuEmbed 0.272", 31),
+        ("sums-D-f32-int32-reproducible", 0.063, "-", "", 0),
+    ]

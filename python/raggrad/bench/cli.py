@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import math
 import os
 import sys
@@ -12,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import chart, environments, gate, headline, measure, participants, report
+from . import chart, environments, gate, measure, participants, report
+from .measurement import write_json
 from .participants import Failed, Participant, Process
 from .progress import progress
 from .workload import Workload
@@ -39,12 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         f"(default: {','.join(PEERS)})")  # fmt: skip
     parser.add_argument("--rounds", type=_positive, help=f"how often each library is measured (default: {_ROUNDS})")
     parser.add_argument("--threads", type=_positive, help="threads of each library (default: all processors)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables, and every round")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables; in a file with bench "
-                        "marks, replace the block between them")  # fmt: skip
-    parser.add_argument("--headline", type=Path, nargs=2, metavar=("PAGE", "PICTURE"), help="write the short table "
-                        "between the headline marks of a page, and draw it")  # fmt: skip
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     parser.add_argument("--envs", type=Path, metavar="DIR", default=environments.default_folder(),
                         help="folder of the libraries' environments (default: %(default)s)")  # fmt: skip
     parser.add_argument("--no-install", action="store_true", help="install nothing; report missing libraries")
@@ -201,10 +198,8 @@ def _write(options: argparse.Namespace, result: report.Run) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
     if options.json:
-        options.json.write_text(json.dumps(report.as_json(result), indent=1) + "\n")
+        write_json(options.json, report.as_json(result))
     if options.markdown:
-        report.write_markdown(options.markdown, result)
+        options.markdown.write_text(report.measurement(result).markdown() + "\n")
     if options.png:
         chart.draw(result, options.png)
-    if options.headline:
-        headline.write(result, *options.headline)

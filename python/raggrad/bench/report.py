@@ -1,18 +1,14 @@
-"""Reports of a run: a table for the terminal, Markdown for the documentation, JSON for programs."""
+"""Reports of a run: tables for the terminal, for pages and for programs."""
 
 from __future__ import annotations
 
 import datetime
-import os
-import platform
 import statistics
-import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .measure import OURS, Outcome, Timing
+from .measurement import Measurement, Table, aligned, describe_machine
 from .workload import Target
 
 
@@ -34,23 +30,6 @@ class Run:
     def bandwidth(self, kind: str) -> float | None:
         """Bytes per second of a copy: the median of the measurements."""
         return statistics.median(b[kind] for b in self.bandwidths) if self.bandwidths else None
-
-
-_PLAIN_ENGLISH = {**os.environ, "LC_ALL": "C"}
-
-
-def describe_machine() -> str:
-    model = platform.machine()
-    try:
-        described = subprocess.run(["lscpu"], capture_output=True, text=True, check=False, env=_PLAIN_ENGLISH).stdout
-    except OSError:
-        described = ""
-    for line in described.splitlines():
-        if line.startswith("Model name:"):
-            model = f"{line.split(':', 1)[1].strip()} ({model})"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.release().split('-')[0]}"  # without the name of the kernel's build
-    return f"{model}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, {system}"
 
 
 def time_text(seconds: float) -> str:
@@ -122,14 +101,13 @@ def _columns(run: Run) -> list[str]:
     return [peer for peer in run.peers if any(outcome.best(peer) for outcome in run.outcomes)]
 
 
-def _cells(run: Run) -> list[list[str]]:
+def _workloads(run: Run) -> Table:
     columns = _columns(run)
-    head = ["workload", "raggrad", "of copy", *columns]
     lines = [[row.name, row.time(), row.share(run), *map(row.against, columns)] for row in rows(run)]
-    return [head, *lines]
+    return Table(["workload", "raggrad", "of copy", *columns], lines)
 
 
-def _latency_cells(run: Run) -> list[list[str]]:
+def _batches(run: Run) -> Table:
     """Batches per second and the time of a batch, for workloads with threads."""
     peers = [peer for peer in _columns(run) if any(o.best(peer) and o.workload.threads > 1 for o in run.outcomes)]
     lines = [
@@ -141,7 +119,7 @@ def _latency_cells(run: Run) -> list[list[str]]:
         for outcome in run.outcomes
         if outcome.workload.threads > 1
     ]
-    return [["batches per second, p50 / p99", *OURS.values(), *peers], *lines] if lines else []
+    return Table(["batches per second, p50 / p99", *OURS.values(), *peers], lines)
 
 
 def _latency(timing: Timing | None) -> str:
@@ -150,93 +128,89 @@ def _latency(timing: Timing | None) -> str:
     return f"{1 / timing.seconds:.0f}/s, {time_text(timing.p50)} / {time_text(timing.p99)}"
 
 
-def _facts(run: Run) -> list[str]:
-    copy, fresh = run.bandwidth("copy"), run.bandwidth("fresh")
-    lines = [
-        f"machine: {run.machine}",
-        f"run: {run.when}, {run.threads} threads for everybody, {run.rounds} rounds",
-        *(
-            f"{name}: {', '.join(f'{package} {version}' for package, version in versions.items())}"
-            for name, versions in run.versions.items()
-            if versions
-        ),
-    ]
-    if copy and fresh:
-        lines.append(f"copy bandwidth: {copy / 1e9:.1f} GB/s, into fresh memory {fresh / 1e9:.1f} GB/s")
-    lines += [f"quick: {cut}" for cut in run.cuts]
-    lines += [f"missing: {peer}: {why}" for peer, why in run.missing.items()]
-    return lines
-
-
-def best_ways(run: Run) -> list[str]:
+def _ways(run: Run) -> Table:
     """For peers with several ways: the best one, and the workloads where it was."""
-    lines = []
+    won: dict[tuple[str, str], list[str]] = {}
     for peer in _columns(run):
-        won: dict[str, list[str]] = {}
         for outcome in run.outcomes:
             best = outcome.best(peer)
             if best and len(outcome.timings[peer]) > 1:
-                won.setdefault(best.way, []).append(outcome.workload.name)
-        lines += [f"{peer}, best way {way!r}: {', '.join(names)}" for way, names in won.items()]
-    return lines
+                won.setdefault((peer, best.way), []).append(outcome.workload.name)
+    return Table(["peer", "its best way", "workloads"], [[*way, ", ".join(names)] for way, names in won.items()])
 
 
-def notes(run: Run) -> list[str]:
-    """The reasons for empty cells, one line each."""
+def _left_out(run: Run) -> Table:
+    """The reasons for empty cells."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for outcome in run.outcomes:
         for name, why in outcome.notes.items():
             if name not in run.missing:
                 reasons.setdefault((name, why), []).append(outcome.workload.name)
-    return [f"{name}, {', '.join(names)}: {why}" for (name, why), names in reasons.items()]
+    lines = [[name, why, ", ".join(names)] for (name, why), names in reasons.items()]
+    return Table(["left out", "because", "workloads"], lines)
+
+
+# One workload of each operator family, for the first screen of README.md.
+_HEADLINE = {
+    "segment-A-zipf-f32-int64": "Gradient of pooled embeddings, 1.3 million ids",
+    "fill-A": "Gradient of filled empty rows, 10 million entries",
+    "slice-A": "Gradient of a sparse slice, 4 million entries",
+    "ragged-A": "Gradient of ragged rows, 16,384 of them",
+    "unbatch-A-2-threads": "Gradient of a batch that two threads share",
+}
+_HEADLINE_PEERS = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
+
+
+def _headline(run: Run) -> Table:
+    found = {row.outcome.workload.name: row for row in rows(run) if row.language == "python" and row.ours}
+    lines = [
+        [text, time_text(found[name].ours.seconds), *(_times(found[name], peer) for peer in _HEADLINE_PEERS)]
+        for name, text in _HEADLINE.items()
+        if name in found
+    ]
+    return Table(["", "raggrad", *_HEADLINE_PEERS.values()], lines)
+
+
+def _times(row: Row, peer: str) -> str:
+    theirs, ratio = row.outcome.best(peer), row.ratio(peer)
+    return f"{time_text(theirs.seconds)} ({ratio:.1f}x)" if theirs and ratio else "-"
+
+
+def _conditions(run: Run) -> list[str]:
+    copy, fresh = run.bandwidth("copy"), run.bandwidth("fresh")
+    versions = [f"{name} {version}" for packages in run.versions.values() for name, version in packages.items()]
+    lines = [f"{run.threads} threads for everybody", f"{run.rounds} rounds", ", ".join(dict.fromkeys(versions))]
+    if copy and fresh:
+        lines.append(f"copies run at {copy / 1e9:.1f} GB/s, into fresh memory at {fresh / 1e9:.1f} GB/s")
+    lines += [f"quick: {cut}" for cut in run.cuts]
+    lines += [f"without {peer}: {why}" for peer, why in run.missing.items()]
+    return [line for line in lines if line]
+
+
+def measurement(run: Run) -> Measurement:
+    tables = {
+        "headline": _headline(run),
+        "workloads": _workloads(run),
+        "batches": _batches(run),
+        "ways": _ways(run),
+        "left out": _left_out(run),
+    }
+    filled = {name: table for name, table in tables.items() if table.rows}
+    title = "Gradients of raggrad and of other libraries"
+    return Measurement(title, _conditions(run), run.machine, run.when[:10], tables=filled)
 
 
 def as_text(run: Run) -> str:
-    parts = ["\n".join(_facts(run)), _aligned(_cells(run)), _aligned(_latency_cells(run))]
-    parts += ["\n".join(best_ways(run)), "\n".join(notes(run))]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _aligned(cells: Sequence[Sequence[str]]) -> str:
-    if not cells:
-        return ""
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
-
-
-def as_markdown(run: Run) -> str:
-    parts = ["\n".join(f"- {line}" for line in _facts(run)), _markdown_table(_cells(run))]
-    parts += [_markdown_table(_latency_cells(run)), "\n".join(f"- {line}" for line in (*best_ways(run), *notes(run)))]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _markdown_table(cells: Sequence[Sequence[str]]) -> str:
-    if not cells:
-        return ""
-    lines = ["| " + " | ".join(row) + " |" for row in cells]
-    return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]])
-
-
-def write_markdown(path: Path, run: Run) -> None:
-    """Writes a new file, or replaces the block between the marks of a file that has them."""
-    tables = as_markdown(run)
-    if not (path.exists() and replace_block(path, "bench", tables)):
-        path.write_text(tables)
-
-
-def replace_block(page: Path, name: str, text: str) -> bool:
-    """Replaces the text between the marks `name` of a page. False if it has none."""
-    before, begin, rest = page.read_text().partition(f"<!-- {name}: begin -->")
-    _, end, after = rest.partition(f"<!-- {name}: end -->")
-    if begin and end:
-        page.write_text(f"{before}{begin}\n{text.rstrip()}\n{end}{after}")
-    return bool(begin and end)
+    measured = measurement(run)
+    tables = (aligned(table) for name, table in measured.tables.items() if name != "headline")
+    return "\n\n".join(["\n".join([measured.machine, *measured.conditions]), *tables])
 
 
 def as_json(run: Run) -> dict[str, Any]:
+    """The measurement, and every round that it comes from."""
     return {
+        **asdict(measurement(run)),
         "when": run.when,
-        "machine": run.machine,
         "threads": run.threads,
         "rounds": run.rounds,
         "versions": run.versions,
