@@ -46,8 +46,8 @@ MODULE_FILES := CMakeLists.txt README.md pyproject.toml tools/package_metadata.p
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_ragged_packages.py \
   test_lookup_tensorflow.py test_indexed_slices.py test_recorded.py)
-TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_pictures.py test_readme.py test_release.py \
-  test_stubs.py test_tools.py)
+TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_measurements.py test_pictures.py \
+  test_readme.py test_release.py test_stubs.py test_tools.py)
 # These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
   $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
@@ -181,7 +181,7 @@ ledger: $(VENV)/.raggrad  ## write docs/ledger.md and its cases in goldens/
 	$(VENV)/bin/python tools/ledger/write.py
 
 .PHONY: pictures
-pictures: $(VENV)/.raggrad  ## draw docs/pictures/ again, and write docs/measurements/
+pictures: $(VENV)/.raggrad  ## draw docs/pictures/ again, and write the tables of docs/measurements/ into the pages
 	$(VENV)/bin/python tools/pictures/draw.py
 
 # Warnings and dead links are errors. Nothing is compiled: the reference is read from sources.
@@ -253,7 +253,7 @@ fuzz: $(VENV)/.created  ## every fuzz target for SECONDS=60
 .PHONY: bench
 bench: $(VENV)/.raggrad build/bench/cpp  ## time against TensorFlow, torch, JAX and FBGEMM, which it installs; BENCH=--quick
 	$(VENV)/bin/python -m raggrad bench --envs build/bench --cpp build/bench/cpp/benchmarks \
-	  --json build/bench/bench.json --png build/bench/bench.png --markdown build/bench/bench.md $(BENCH)
+	  --json docs/measurements/bench_$$(uname -m).json --png build/bench/bench.png $(BENCH)
 
 .PHONY: bench-cpp
 bench-cpp: build/bench/cpp  ## the C++ benchmarks, with a sweep over sizes; FILTER= is a regular expression

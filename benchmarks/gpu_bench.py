@@ -3,7 +3,8 @@
 
     benchmarks/gpu_bench.py build/gpu/gpu_bench --json docs/measurements/gpu_bench_h200.json
 
-"Of copy" is the share of the copy bandwidth that the bytes which a call cannot avoid would need.
+The floor is the time in which the device copies the bytes that a call cannot avoid. Workloads named sums-* compare the
+modes of accumulation, in a table of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from raggrad.bench.measurement import Measurement, add_option, describe_machine
 
 _LINE = re.compile(
     r"(?P<workload>\S+) +(?P<ms>[\d.]+) +(?P<target>[\d.]+|-) +(?P<peer_ms>[\d.]+|-)"
-    r" +(?P<peer>[A-Za-z]*) +\d+ +(?P<share>\d+)%"
+    r" +(?P<peer>[A-Za-z]*) +(?P<rate>\d+) +\d+%"
 )
+_SUMS = "sums-"
 
 
 class Line(NamedTuple):
@@ -26,13 +28,13 @@ class Line(NamedTuple):
     ms: float
     target: str
     peer: str
-    share: int  # of the copy bandwidth, in percent
+    rate: float  # GB/s, of the bytes that the call cannot avoid
 
 
 class Printed(NamedTuple):
     gpu: str
-    copy: str
-    runs: str
+    copy: float  # GB/s
+    runs: int
     lines: list[Line]
 
 
@@ -44,10 +46,10 @@ def run_program(program: str, only: str = "") -> Printed:
 
 def read(printed: str) -> Printed:
     head, _, *lines = printed.splitlines()
-    gpu, copy, runs = re.fullmatch(r"(.*), copy (.*); median of (\d+)", head).groups()
+    gpu, copy, runs = re.fullmatch(r"(.*), copy (\d+) GB/s; median of (\d+)", head).groups()
     found = (_LINE.fullmatch(line) for line in lines)
-    return Printed(gpu, copy, runs, [
-        Line(f["workload"], float(f["ms"]), f["target"], f"{f['peer']} {f['peer_ms']}".strip(" -"), int(f["share"]))
+    return Printed(gpu, float(copy), int(runs), [
+        Line(f["workload"], float(f["ms"]), f["target"], f"{f['peer']} {f['peer_ms']}".strip(" -"), float(f["rate"]))
         for f in found
     ])  # fmt: skip
 
@@ -61,13 +63,25 @@ def main() -> None:
     printed = run_program(options.program, options.filter)
     measured = Measurement(
         "Operators on a GPU, from C++",
-        [f"the median of {printed.runs} calls", f"a copy on the device runs at {printed.copy}"],
+        [f"the median of {printed.runs} calls", f"a copy on the device runs at {printed.copy:,.0f} GB/s"],
         describe_machine(printed.gpu),
     )
-    table = measured.table("workloads", "workload", "ms", "target, ms", "peer's best, ms", "of copy")
+    table = measured.table("workloads", "workload", "ms", "target, ms", "peer's best, ms", "floor, ms")
     for line in printed.lines:
-        table.add(line.workload, line.ms, line.target, line.peer, f"{line.share} %")
+        if not line.workload.startswith(_SUMS):
+            table.add(line.workload, line.ms, line.target, line.peer, line.ms * line.rate / printed.copy)
+    add_sums(measured, {line.workload: line.ms for line in printed.lines if line.workload.startswith(_SUMS)})
     measured.write(options.json)
+
+
+def add_sums(measured: Measurement, times: dict[str, float]) -> None:
+    """Times of the same workload in every mode, and with weights, as multiples of the first."""
+    table = measured.table("sums", "workload", "fast, ms", "reproducible", "with weights")
+    for name, fast in times.items():
+        if name.endswith("-fast"):
+            workload = name.removesuffix("-fast")
+            others = (times.get(f"{workload}-{kind}") for kind in ("reproducible", "weighted"))
+            table.add(workload.removeprefix(_SUMS), fast, *(f"{ms / fast:.2f}x" if ms else "-" for ms in others))
 
 
 if __name__ == "__main__":

@@ -120,8 +120,11 @@ def test_what_gpu_bench_prints_is_read() -> None:
         "segment-A-uniform-f32-int32           0.161    0.200    0.272 cuEmbed      1335      31%\n"
         "sums-D-f32-int32-reproducible         0.063        -        -                 7       0%\n"
     )
-    assert printed[:3] == ("NVIDIA H200", "4240 GB/s", "20")
+    assert printed[:3] == ("NVIDIA H200", 4240, 20)
     assert printed.lines == [
-        ("segment-A-uniform-f32-int32", 0.161, "0.200", "cuEmbed 0.272", 31),
-        ("sums-D-f32-int32-reproducible", 0.063, "-", "", 0),
+        ("segment-A-uniform-f32-int32", 0.161, "0.200", "cuEmbed 0.272", 1335),
+        ("sums-D-f32-int32-reproducible", 0.063, "-", "", 7),
     ]
+    measured = Measurement("sums")
+    tool("gpu_bench").add_sums(measured, {"sums-D-fast": 0.05, "sums-D-reproducible": 0.07, "sums-E-fast": 0.1})
+    assert measured.tables["sums"].rows == [["D", 0.05, "1.40x", "-"], ["E", 0.1, "-", "-"]]

@@ -1,4 +1,4 @@
-"""The pictures of docs/ are what tools/pictures draws today, and the writer refuses words that cannot be read."""
+"""Pictures of docs/ and tables of pages are what tools/pictures makes today; words that cannot be read are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from pictures.draw import files
 from pictures.svg import WIDTH, Picture
+from pictures.tables import pages
 
 FILES = files()
+PICTURES = [name for name in FILES if name.endswith(".svg")]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -23,11 +25,11 @@ def test_a_file_is_what_the_code_writes(name: str) -> None:
 
 
 def test_no_other_files_lie_there() -> None:
-    there = [*(ROOT / "docs" / "pictures").iterdir(), *(ROOT / "docs" / "measurements").iterdir()]
-    assert {str(path.relative_to(ROOT)) for path in there} == FILES.keys()
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "pictures").iterdir()}
+    assert there == set(PICTURES)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".svg")])
+@pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_has_a_title_and_every_colour_twice(name: str) -> None:
     root = ElementTree.fromstring(FILES[name])
     title, style, *elements = root
@@ -40,9 +42,9 @@ def test_a_picture_has_a_title_and_every_colour_twice(name: str) -> None:
 
 
 def test_every_picture_is_on_a_page() -> None:
-    pages = [ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "raggrad" / "ops").glob("*/README.md")]
-    shown = set(re.findall(r"!\[[^\]]+\]\(\S*?(pictures/\w+\.svg)\)", "".join(page.read_text() for page in pages)))
-    assert shown == {name.removeprefix("docs/") for name in FILES if name.endswith(".svg")}
+    text = "".join(page.read_text() for page in pages(ROOT))
+    shown = set(re.findall(r"!\[[^\]]+\]\(\S*?(pictures/\w+\.svg)\)", text))
+    assert shown == {name.removeprefix("docs/") for name in PICTURES}
 
 
 def test_words_that_cannot_be_read_are_refused() -> None:

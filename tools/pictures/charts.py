@@ -1,12 +1,20 @@
-"""Charts of docs/measurements/."""
+"""Charts of docs/measurements/: bars of times, and of how many times as long others take."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
 
-from .svg import Picture, Point
+from raggrad.bench.measurement import Cell, Measurement, text
 
-# One workload of every kind, as on the first page: the name of docs/performance.md, and what it is.
+from .svg import Picture, Point, wrapped
+
+_MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
+_LEFT, _BAR, _KINDS = 266, 15, ("b", "d", "c", "a")
+
+# One workload of every kind: the name in the measurement, and what it is.
 _WORKLOADS = {
     "segment-A-uniform-f32-int64": "Pooled embeddings, uniform ids",
     "segment-A-zipf-f32-int64": "Pooled embeddings, skewed ids",
@@ -16,32 +24,86 @@ _WORKLOADS = {
     "ragged-A": "Ragged rows, 16,384 pieces",
     "ragged-B": "Ragged rows, 100 pieces of 1 MiB",
 }
-_PEERS = {"torch": ("PyTorch", "b"), "tensorflow": ("TensorFlow", "d")}
 
 
-def gradients_on_a_cpu(measured: dict[str, Any]) -> Picture:
-    """How many times as long as raggrad the others take."""
-    ratios = {name: {peer: measured["workloads"][name][peer]["times"] for peer in _PEERS} for name in _WORKLOADS}
-    longest = max(ratio for of_peers in ratios.values() for ratio in of_peers.values())
-    left, bar, step = 266, 15, 46
-    width = (640 - left) / longest
+def speed() -> Picture:
+    measured = _read("bench_x86_64")
+    return _ratios(measured, measured.tables["headline"].rows, {2: "TensorFlow", 3: "PyTorch", 4: "JAX"})
 
-    picture = Picture(140 + step * len(ratios), "Gradients in PyTorch and TensorFlow take longer than in raggrad")
-    picture.words(24, 34, "Gradients: how many times as long as in raggrad", "head")
-    x = 478.0
-    for peer, kind in _PEERS.values():
-        picture.box(x, 23, 13, 13, kind)
-        picture.words(x + 20, 34, peer, "ink", 13)
-        x += 100
-    for i, (name, of_peers) in enumerate(ratios.items()):
-        y = 58 + i * step
-        picture.words(left - 12, y + 21, _WORKLOADS[name], "ink", 13, "end")
-        for j, (peer, ratio) in enumerate(of_peers.items()):
-            picture.box(left, y + j * (bar + 2), ratio * width, bar, _PEERS[peer][1], radius=2)
-            picture.words(left + ratio * width + 8, y + j * (bar + 2) + 12, f"{ratio:.1f}x", "ink", 12)
-    end = 58 + step * len(ratios)
-    picture.line(Point(left + width, 50), Point(left + width, end), "line")
-    picture.words(left + width, end + 18, "1x: raggrad", "soft", 12, "middle")
-    picture.words(24, end + 46, measured["machine"], "soft", 12)
-    picture.words(24, end + 64, f"{measured['settings']}; {measured['date']}; {measured['command']}", "soft", 12)
+
+def gradients_on_a_cpu() -> Picture:
+    measured = _read("bench_aarch64")
+    table = measured.tables["workloads"]
+    rows = {str(row[0]): row for row in table.rows}
+    peers = {table.columns.index("torch"): "PyTorch", table.columns.index("tensorflow"): "TensorFlow"}
+    return _ratios(measured, [[words, *rows[name][1:]] for name, words in _WORKLOADS.items()], peers)
+
+
+def torch_step() -> Picture:
+    measured = _read("torch_step_h200")
+    columns = {1: "torch", 2: "raggrad", 3: "raggrad, fused"}
+    groups = {str(row[0]): {name: row[i] for i, name in columns.items()} for row in measured.tables["SparseAdam"].rows}
+    return _bars("A training step with SparseAdam, in milliseconds", groups, measured)
+
+
+def exchange() -> Picture:
+    measured = _read("dist_exchange_aarch64")
+    ways = {3: "dense all-reduce", 4: "gather of ids", 5: "rd.all_reduce"}
+    chosen = [row for row in measured.tables["exchange"].rows if row[2] in ("12.3%", "21.1%")]
+    groups = {
+        f"{row[1]} processes, {row[2]} of the rows, {str(row[0]).rpartition('-')[2]} ids": {
+            name: row[i] for i, name in ways.items()
+        }
+        for row in sorted(chosen, key=lambda row: (str(row[0]), row[1]))
+    }
+    return _bars("Sums of sparse gradients over processes, in milliseconds", groups, measured)
+
+
+def _read(name: str) -> Measurement:
+    return Measurement.read(_MEASUREMENTS / f"{name}.json")
+
+
+def _ratios(measured: Measurement, rows: list[list[Cell]], peers: Mapping[int, str]) -> Picture:
+    """How many times as long as raggrad the others take. A cell has that as 3.5x, or no peer."""
+    found = {str(row[0]): {name: re.search(r"([\d.]+)x", str(row[i])) for i, name in peers.items()} for row in rows}
+    groups = {words: {name: float(x[1]) for name, x in of_peers.items() if x} for words, of_peers in found.items()}
+    return _bars("Gradients: how many times as long as in raggrad", groups, measured, "x")
+
+
+def _bars(title: str, groups: Mapping[str, Mapping[str, Cell]], measured: Measurement, unit: str = "") -> Picture:
+    """A bar for each figure; those of a group have one text at their left. With a unit, a line marks one of it."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    kinds = dict(zip(names, _KINDS, strict=False))
+    longest = max(float(value) for group in groups.values() for value in group.values())
+    width = (640 - _LEFT) / longest
+    source = "; ".join([measured.machine, *measured.conditions, measured.date, measured.command])
+    heights = [(_BAR + 2) * max(len(group), len(_lines(words))) + 12 for words, group in groups.items()]
+    end = 80 + sum(heights)
+    foot = end + (44 if unit else 22)
+
+    picture = Picture(foot + 20 * len(wrapped(source, 24, "soft", 12)), title)
+    picture.words(24, 34, title, "head")
+    x = float(_LEFT)
+    for name, kind in kinds.items():
+        picture.box(x, 53, 13, 13, kind)
+        picture.words(x + 20, 64, name, "ink", 13)
+        x += 44 + 8 * len(name)
+    y = 84.0
+    for (words, group), height in zip(groups.items(), heights, strict=True):
+        for i, line in enumerate(_lines(words)):
+            picture.words(_LEFT - 12, y + 13 + (_BAR + 2) * i, line, "ink", 13, "end")
+        for i, (name, value) in enumerate(group.items()):
+            top, length = y + i * (_BAR + 2), float(value) * width
+            picture.box(_LEFT, top, length, _BAR, kinds[name], radius=2)
+            picture.words(_LEFT + length + 8, top + 12, f"{text(value)}{unit}", "ink", 12)
+        y += height
+    if unit:
+        picture.line(Point(_LEFT + width, 78), Point(_LEFT + width, end), "line")
+        picture.words(_LEFT + width, end + 16, f"1{unit}: raggrad", "soft", 12, "middle")
+    picture.paragraph(24, foot, source, "soft", 12)
     return picture
+
+
+def _lines(words: str) -> list[str]:
+    """Broken at commas first."""
+    return [line for part in words.replace(", ", ",\n").splitlines() for line in textwrap.wrap(part, 32)]

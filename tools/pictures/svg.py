@@ -122,8 +122,7 @@ class Picture:
 
     def paragraph(self, x: float, y: float, text: str, kind: str = "soft", size: float = 13) -> None:
         """Lines as long as the picture allows, up to a margin of 24."""
-        longest = int((WIDTH - 24 - x) / _width_of("n", size, kind))
-        for i, line in enumerate(textwrap.wrap(text, longest)):
+        for i, line in enumerate(wrapped(text, x, kind, size)):
             self.words(x, y + 20 * i, line, kind, size)
 
     def box(self, x: float, y: float, width: float, height: float, kind: str = "cell", radius: float = 3) -> None:
@@ -171,6 +170,11 @@ class Picture:
 
     def _add(self, element: str) -> None:
         self._elements.append(element)
+
+
+def wrapped(text: str, x: float, kind: str, size: float) -> list[str]:
+    """The lines of a paragraph that begins at x."""
+    return textwrap.wrap(text, int((WIDTH - 24 - x) / _width_of("n", size, kind)))
 
 
 def _width_of(text: str, size: float, kind: str) -> float:

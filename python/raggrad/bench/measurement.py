@@ -72,9 +72,10 @@ class Measurement:
         return cls(**{**{key.name: content[key.name] for key in fields(cls)}, "tables": tables})
 
     def markdown(self, *names: str) -> str:
-        """These tables, or all, and a line that says where their figures come from."""
+        """These tables, or all, without empty ones, and a line that says where their figures come from."""
+        tables = (self.tables[name] for name in names or self.tables)
         source = "; ".join([self.machine, *self.conditions, f"`{self.command}`, {self.date}."])
-        return "\n\n".join([*(markdown(self.tables[name]) for name in names or self.tables), source])
+        return "\n\n".join([*(markdown(table) for table in tables if table.rows), source])
 
 
 def write_json(path: Path, content: object) -> None:

@@ -195,14 +195,13 @@ def measurement(run: Run) -> Measurement:
         "ways": _ways(run),
         "left out": _left_out(run),
     }
-    filled = {name: table for name, table in tables.items() if table.rows}
     title = "Gradients of raggrad and of other libraries"
-    return Measurement(title, _conditions(run), run.machine, run.when[:10], tables=filled)
+    return Measurement(title, _conditions(run), run.machine, run.when[:10], tables=tables)
 
 
 def as_text(run: Run) -> str:
     measured = measurement(run)
-    tables = (aligned(table) for name, table in measured.tables.items() if name != "headline")
+    tables = (aligned(table) for name, table in measured.tables.items() if table.rows and name != "headline")
     return "\n\n".join(["\n".join([measured.machine, *measured.conditions]), *tables])
 
 
