@@ -68,10 +68,13 @@ def test_the_command_has_no_folders_and_no_outputs(
     assert measurement.command_line() == command
 
 
-def test_the_machine_is_described_without_its_kernels_build(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_described_with_its_load_and_without_its_kernels_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement.platform, "system", lambda: "Linux")
     monkeypatch.setattr(measurement.platform, "release", lambda: "6.1.0-13-somewhere")
-    assert measurement.describe_machine().endswith(" GiB, Linux 6.1.0")
+    for load, words in ((0.1, " processors, "), (2.34, " processors with a load of 2.3 at the start, ")):
+        monkeypatch.setattr(measurement.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        described = measurement.describe_machine()
+        assert words in described and described.endswith(" GiB, Linux 6.1.0")
     assert measurement.describe_machine("a GPU").startswith("a GPU; ")
 
 

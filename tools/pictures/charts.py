@@ -1,10 +1,12 @@
-"""Charts of docs/measurements/: bars of times, and of how many times as long others take."""
+"""Charts of docs/measurements/: bars of times and sizes, and lines of costs that grow."""
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from raggrad.bench.measurement import Cell, Measurement, text
@@ -40,10 +42,13 @@ def gradients_on_a_cpu() -> Picture:
 
 
 def torch_step() -> Picture:
-    measured = _read("torch_step_h200")
+    return _steps("A training step with SparseAdam, in milliseconds", _read("torch_step_h200"))
+
+
+def _steps(title: str, measured: Measurement) -> Picture:
     columns = {1: "torch", 2: "raggrad", 3: "raggrad, fused"}
     groups = {str(row[0]): {name: row[i] for i, name in columns.items()} for row in measured.tables["SparseAdam"].rows}
-    return _bars("A training step with SparseAdam, in milliseconds", groups, measured)
+    return _bars(title, groups, measured)
 
 
 def exchange() -> Picture:
@@ -57,6 +62,56 @@ def exchange() -> Picture:
         for row in sorted(chosen, key=lambda row: (str(row[0]), row[1]))
     }
     return _bars("Sums of sparse gradients over processes, in milliseconds", groups, measured)
+
+
+# Names in the measurement, and what they are.
+_GROWING = {
+    "sparse_segment, uniform, width 64, per id": "gradient of pooled embeddings, random rows of 64",
+    "sparse_segment, one-row, width 64, per id": "the same, all ids name one row",
+    "sparse_slice, per entry": "gradient of a sparse slice",
+    "sparse_fill_empty_rows, sorted, per entry": "gradient of filled empty rows",
+}
+
+
+def growth() -> Picture:
+    """Both axes are logarithmic."""
+    measured = _read("growth_aarch64")
+    table = measured.tables["growth"]
+    sizes = [float(column.replace(",", "")) for column in table.columns[1:]]
+    rows = {str(row[0]): row[1:] for row in table.rows}
+    left, right, top, bottom, least, most = 66, 690, 150, 390, 0.1, 100
+    source = _source(measured)
+
+    def place(size: float, nanoseconds: float) -> Point:
+        along = math.log(size / 1e3) / math.log(1e8 / 1e3)
+        return Point(
+            left + along * (right - left),
+            bottom - math.log(nanoseconds / least) / math.log(most / least) * (bottom - top),
+        )
+
+    picture = Picture(
+        bottom + 64 + 20 * len(wrapped(source, 24, "soft", 12)), "What an id or entry costs, by their number"
+    )
+    picture.words(24, 34, "Nanoseconds per id or entry, from a thousand to 100 million of them", "head")
+    for nanoseconds in (0.1, 1, 10, 100):
+        picture.line(place(1e3, nanoseconds), place(1e8, nanoseconds), "empty")
+        picture.words(left - 8, place(1e3, nanoseconds).y + 4, text(nanoseconds), "soft", 12, "end")
+    for size in (1e3, 1e4, 1e5, 1e6, 1e7):
+        picture.words(place(size, 1).x, bottom + 18, text(size), "soft", 12, "middle")
+    for i, ((name, words), kind) in enumerate(zip(_GROWING.items(), _KINDS, strict=True)):
+        points = [place(size, float(cell)) for size, cell in zip(sizes, rows[name], strict=True) if cell != ""]
+        for begin, end in pairwise(points):
+            picture.line(begin, end, f"to-{kind}")
+        for point in points:
+            picture.box(point.x - 3, point.y - 3, 6, 6, kind)
+        picture.box(24, 50 + 20 * i, 13, 13, kind)
+        picture.words(44, 61 + 20 * i, words, "ink", 13)
+    picture.paragraph(24, bottom + 50, source, "soft", 12)
+    return picture
+
+
+def _source(measured: Measurement) -> str:
+    return "; ".join([measured.machine, *measured.conditions, measured.date, measured.command])
 
 
 def _read(name: str) -> Measurement:
@@ -76,7 +131,7 @@ def _bars(title: str, groups: Mapping[str, Mapping[str, Cell]], measured: Measur
     kinds = dict(zip(names, _KINDS, strict=False))
     longest = max(float(value) for group in groups.values() for value in group.values())
     width = (640 - _LEFT) / longest
-    source = "; ".join([measured.machine, *measured.conditions, measured.date, measured.command])
+    source = _source(measured)
     heights = [(_BAR + 2) * max(len(group), len(_lines(words))) + 12 for words, group in groups.items()]
     end = 80 + sum(heights)
     foot = end + (44 if unit else 22)

@@ -27,6 +27,7 @@ _PICTURES = [
     charts.gradients_on_a_cpu,
     charts.torch_step,
     charts.exchange,
+    charts.growth,
 ]
 
 

@@ -106,7 +106,7 @@ def aligned(table: Table) -> str:
 
 
 def describe_machine(device: str = "") -> str:
-    """The processor, and before it the device that did the work, if it was another."""
+    """The processors, how busy they are, and before them the device that did the work, if it was another."""
     model = platform.machine()
     try:
         described = subprocess.run(["lscpu"], capture_output=True, text=True, check=False, env=_PLAIN_ENGLISH).stdout
@@ -117,7 +117,9 @@ def describe_machine(device: str = "") -> str:
             model = f"{line.split(':', 1)[1].strip()} ({model})"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"{platform.system()} {platform.release().split('-')[0]}"  # without the name of the kernel's build
-    processors = f"{model}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, {system}"
+    load = os.getloadavg()[0]
+    busy = f" with a load of {load:.1f} at the start" if load >= 0.5 else ""
+    processors = f"{model}, {len(os.sched_getaffinity(0))} processors{busy}, {memory:.0f} GiB, {system}"
     return f"{device}; {processors}" if device else processors
 
 
