@@ -113,6 +113,7 @@ def send_ahead(
     """Exchanges hot rows, counts[r] of every rank r; None if there are none."""
     if not any(counts):
         return None
+    rows = rows.to(shard.device)
     ids = short_ids(rows + bounds[ranks.rank], bounds[-1])
     ((ids, values),) = gather(ranks, "hot rows", [[ids, shard.detach()[rows]]], [[count] for count in counts])
     return Copies(ids.to(torch.int64), values)

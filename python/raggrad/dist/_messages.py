@@ -23,6 +23,7 @@ _TAG = 0x7267  # keeps our messages apart from those that users send
 _HEADER = 256  # numbers of a header: the same for every operation, so that ranks that disagree can say so
 _FIRST_NUMBER = 2  # behind the digest and the sign of a fault
 _TEXT = 2048  # bytes of the text in which a rank says what it has
+_HOST = torch.device("cpu")
 _PACKED = 1 << 20  # bytes: a message of several parts up to this size is sent as one, for the price of two copies
 
 HEADER_NUMBERS = _HEADER - _FIRST_NUMBER
@@ -41,6 +42,7 @@ class Ranks:
             raise RuntimeError(f"raggrad.dist.{operation}: group: this process is not a member")
         self.count = dist.get_world_size(self.group)
         self.device = device
+        self._wire = _memory_of_messages(operation, self.group, device)
         self.others = [rank for rank in range(self.count) if rank != self.rank]
 
     def agree(
@@ -51,7 +53,7 @@ class Ranks:
         If not, every rank raises an error that names the first rank that differs. Returns the numbers of every rank, up
         to HEADER_NUMBERS, filled up with zeros.
         """
-        said = {"operation": self.operation, **facts}
+        said = {"operation": self.operation, "memory of messages:": self._wire.type, **facts}
         digest = int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=7).digest(), "little")
         header = [digest, int(fault is not None), *numbers]
         headers = self.swap_numbers("agreement", [header + [0] * (_HEADER - len(header))] * self.count)
@@ -65,7 +67,7 @@ class Ranks:
 
     def swap_numbers(self, phase: str, numbers: Sequence[Sequence[int]]) -> list[list[int]]:
         """Sends numbers[r] to every rank r, and returns what every rank sent to this one. All have the same length."""
-        sent = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        sent = torch.tensor(numbers, dtype=torch.int64, device=self._wire)
         received = torch.empty_like(sent)
         self.swap(phase, [[row] for row in sent], [[row] for row in received])
         return received.tolist()
@@ -73,12 +75,16 @@ class Ranks:
     def swap(self, phase: str, sent: Sequence[Sequence[Tensor]], received: Sequence[Sequence[Tensor]]) -> None:
         """Sends the tensors sent[r] to every rank r and fills received[r] with those that r sends.
 
-        All are contiguous. Both sides know the sizes; what is empty is not sent.
+        All are contiguous and lie on one device. Both sides know the sizes; what is empty is not sent.
         """
         for source, target in zip(sent[self.rank], received[self.rank], strict=True):
             target.copy_(source)
-        outgoing = {rank: _messages_of(sent[rank]) for rank in self.others}
-        incoming = {rank: _buffers_of(received[rank]) for rank in self.others}
+        made: dict[int, list[Tensor]] = {}  # what goes to all ranks is packed and copied once
+        for rank in self.others:
+            if id(sent[rank]) not in made:
+                made[id(sent[rank])] = [message.to(self._wire) for message in _messages_of(sent[rank])]
+        outgoing = {rank: made[id(sent[rank])] for rank in self.others}
+        incoming = {rank: _buffers_of(received[rank], self._wire) for rank in self.others}
         for messages in outgoing.values():
             for message in messages:
                 note(phase, message.numel() * message.element_size())
@@ -92,7 +98,7 @@ class Ranks:
         to_do += [(dist.isend, message, rank) for rank in self.others for message in outgoing[rank]]
         if not to_do:
             return
-        if self.device.type != "cpu":  # NCCL wants them all at once, and does not say which rank is at fault
+        if self._wire != _HOST:  # NCCL wants them all at once, and does not say which rank is at fault
             works = [(work, None) for work in self._start_together(phase, to_do)]
         else:
             works = [(self._start(phase, *one), one[2]) for one in to_do]
@@ -135,7 +141,7 @@ class Ranks:
         mine = torch.zeros(_TEXT, dtype=torch.uint8)
         encoded = text.encode()[:_TEXT]
         mine[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-        mine = mine.to(self.device)
+        mine = mine.to(self._wire)
         all_texts = [torch.empty_like(mine) for _ in range(self.count)]
         self.swap("disagreement", [[mine]] * self.count, [[other] for other in all_texts])
         texts = [bytes(other.tolist()).rstrip(b"\0").decode(errors="replace") for other in all_texts]
@@ -154,13 +160,31 @@ class Ranks:
         )
 
 
+def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
+    """What moves tensors of a device; None if the group has nothing for it."""
+    try:
+        return group._get_backend(device)
+    except RuntimeError:
+        return None
+
+
+def _memory_of_messages(operation: str, group: dist.ProcessGroup, device: torch.device) -> torch.device:
+    """Where messages lie that bring tensors of a device: there, or in host memory if the group has gloo for it."""
+    backend = _backend_of(group, device)
+    if backend is None:
+        raise RuntimeError(
+            f"raggrad.dist.{operation}: group: expected a backend for tensors on {device.type}, got "
+            f"{dist.get_backend(group)} only"
+        )
+    return _HOST if device.type == "cpu" or backend.name() == "gloo" else device
+
+
 def _timeout_of(group: dist.ProcessGroup) -> timedelta:
     """The time that a rank waits for others in one phase."""
     for device in ("cpu", "cuda"):
-        try:
-            return group._get_backend(torch.device(device)).options._timeout
-        except (RuntimeError, AttributeError):
-            continue
+        options = getattr(_backend_of(group, torch.device(device)), "options", None)
+        if options is not None:
+            return options._timeout
     return timedelta(minutes=30)
 
 
@@ -184,14 +208,22 @@ def _messages_of(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor.numel()]
 
 
-def _buffers_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _buffers_of(tensors: Sequence[Tensor], wire: torch.device) -> list[Tensor]:
+    """Where messages arrive: in the tensors themselves if they lie where messages do, and are not packed."""
     if _is_packed(tensors):
-        return [torch.empty(_bytes_of(tensors), dtype=torch.uint8, device=tensors[0].device)]
-    return [tensor for tensor in tensors if tensor.numel()]
+        return [torch.empty(_bytes_of(tensors), dtype=torch.uint8, device=wire)]
+    return [
+        tensor if tensor.device == wire else torch.empty_like(tensor, device=wire)
+        for tensor in tensors
+        if tensor.numel()
+    ]
 
 
 def _unpack(buffers: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
     if not _is_packed(tensors):
+        for buffer, tensor in zip(buffers, (tensor for tensor in tensors if tensor.numel()), strict=True):
+            if buffer is not tensor:
+                tensor.copy_(buffer)
         return
     begin = 0
     for tensor in tensors:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from ._bags import Bags
 from ._cuts import slices_of
 from ._messages import Ranks
 from ._routes import Routes, short_ids
+from ._split_on_cuda import divisors_of
 from ._sums import Rows
 
 MOST_ROWS = 2**31 - 1  # of a table
@@ -54,15 +54,13 @@ def _factors_of(bags: Bags, mode: str, dtype: torch.dtype) -> Tensor | None:
     """The factor of every id in the gradient of its row: 1, 1 / n or 1 / sqrt(n) for bags of n, times its weight.
 
     Rounded as the engine does: without weights the quotient is computed in float64, with weights in the type of sums.
-    By NumPy, whose roots are exact to the last bit; torch's are not.
     """
     if bags.weights is None and mode == "sum":
         return None
-    sizes = np.maximum(bags.sizes.numpy(), 1).astype(np.float64)
-    divisors = np.ones_like(sizes) if mode == "sum" else sizes if mode == "mean" else np.sqrt(sizes)
+    divisors = divisors_of(bags.sizes, mode)
     if bags.weights is None:
-        return torch.from_numpy(1.0 / divisors).to(sum_type(dtype))[bags.bags]
-    return bags.weights.detach().to(sum_type(dtype)) / torch.from_numpy(divisors).to(sum_type(dtype))[bags.bags]
+        return (1.0 / divisors).to(sum_type(dtype))[bags.bags]
+    return bags.weights.detach().to(sum_type(dtype)) / divisors.to(sum_type(dtype))[bags.bags]
 
 
 def gradient_terms(grad: Tensor, bags: Bags, mode: str, rows: int) -> tuple[Tensor, Terms]:

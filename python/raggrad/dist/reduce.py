@@ -50,7 +50,7 @@ def all_reduce(
     tensors = [coo_or_param] if one else list(coo_or_param)
     device = next((tensor.device for tensor in tensors if isinstance(tensor, Tensor)), torch.device("cpu"))
     ranks = Ranks(_NAME, group, device)
-    tables, fault = _tables_of(tensors)
+    tables, fault = _tables_of(tensors, device)
     facts = facts_of(tables, average=average, wire=wire)
     bounds = agree_on_bounds(ranks, tables, facts, fault)
     sums = sum_at_owners(ranks, tables, bounds, wire)
@@ -66,23 +66,25 @@ def all_reduce(
     return reduced[0] if one else reduced
 
 
-def _tables_of(tensors: Sequence[Any]) -> tuple[list[Rows], Exception | None]:
+def _tables_of(tensors: Sequence[Any], device: torch.device) -> tuple[list[Rows], Exception | None]:
     """The rows of all tensors, and the first fault. A faulty tensor has no rows, so that ranks can still agree."""
     tables, fault = [], None
     for number, tensor in enumerate(tensors):
         name = "coo_or_param" if len(tensors) == 1 else f"coo_or_param[{number}]"
         try:
-            tables.append(_rows_of(name, tensor))
+            tables.append(_rows_of(name, tensor, device))
         except (TypeError, ValueError, RuntimeError) as error:
             fault = fault or error
             tables.append(Rows(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), 0))
     return tables, fault
 
 
-def _rows_of(name: str, tensor: Any) -> Rows:
+def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
     where = f"raggrad.dist.{_NAME}: {name}"
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{where}: expected a sparse tensor or a parameter, got {type(tensor).__name__}")
+    if tensor.device != device:
+        raise ValueError(f"{where}: expected a tensor on {device}, as the first one, got {tensor.device}")
     if tensor.layout == torch.strided:
         if tensor.grad is None:
             return Rows(tensor.detach()[:0], torch.empty(0, dtype=torch.int64, device=tensor.device), tensor.shape[0])

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..torch._data_parallel import refuse_data_parallel
 from ..torch._operators import coalesce_rows
 from ..torch._settings import order_of
 from ..torch._sparse_gradients import keep_coalesced, make_grad
@@ -140,6 +141,7 @@ class ShardedEmbeddingBag(Checkpoints):
                 f"raggrad.dist.{_CLASS}: ranks wait for each other: not inside raggrad.torch.without_waiting() or a "
                 "CUDA graph"
             )
+        refuse_data_parallel(f"raggrad.dist.{_CLASS}", self.weight, "shards, which have other rows on every rank")
         order = order_of(self.accumulation)
         ranks = self._ranks("forward")
         bags, fault = None, None
@@ -178,6 +180,9 @@ class ShardedEmbeddingBag(Checkpoints):
             if weights.numel() != ids.numel():
                 raise ValueError(f"{name}: per_sample_weights: expected {ids.numel()}, got {weights.numel()}")
             weights = weights.reshape(-1)
+        for argument, tensor in (("input", ids), ("offsets", starts), ("per_sample_weights", weights)):
+            if tensor is not None and tensor.device != self.weight.device:
+                raise ValueError(f"{name}: {argument}: expected a tensor on {self.weight.device}, got {tensor.device}")
         if order == "reproducible" and self.num_embeddings > MOST_ROWS:
             raise ValueError(f"{name}: accumulation: 'reproducible' takes at most {MOST_ROWS} rows")
         bags = cut(name, ids, starts, weights, include_last_offset, None)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from . import _embedding_operators as embeddings
+from ._data_parallel import refuse_data_parallel
 from ._update_operators import embedding_bag_grad_apply_
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def optimizer_of(table: Tensor) -> RowOptimizer | None:
     if not (table.requires_grad and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
         return None
     found = _optimizers.get(table)
-    return None if found is None else found()
+    optimizer = None if found is None else found()
+    if optimizer is not None:
+        refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
+    return optimizer
 
 
 class FusedBag(torch.autograd.Function):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _stacked_bags as stacked
+from ._data_parallel import refuse_data_parallel
 from ._waiting import must_not_wait
 from .bags import bags_of, check_options, embedding_bag, row_number, weights_of
 
@@ -167,6 +168,8 @@ class EmbeddingBagCollection(nn.Module):
         return stacked.Bags(*bags, weights_of(_feature(name), weights, input, bags[0], table))
 
     def _pool_stacked(self, weight: Tensor, names: list[str], bags: list[stacked.Bags]) -> Tensor:
+        if self.sparse:
+            refuse_data_parallel(f"raggrad.torch.{_CLASS}", weight, "its sparse gradients")
         tables = [self._places[name].table for name in names]
         together = stacked.stack(tables, bags, must_not_wait(weight))
         try:

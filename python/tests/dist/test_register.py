@@ -267,6 +267,54 @@ def test_a_module_is_registered_again() -> None:
     run(2, register_again)
 
 
+class Sparse(torch.nn.Module):
+    """One embedding that is not registered, and a dense layer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.bags = {
+            "collection": lambda: rt.EmbeddingBagCollection([(ROWS, WIDTH)], sparse=True),
+            "fused": lambda: rt.EmbeddingBag(ROWS, WIDTH),
+            "sharded": lambda: rd.ShardedEmbeddingBag(ROWS, WIDTH),
+            "sparse": lambda: rt.EmbeddingBag(ROWS, WIDTH, sparse=True),
+        }[kind]()
+        self.dense = torch.nn.Linear(WIDTH, 1)
+
+    def forward(self, ids: Any) -> Any:
+        pooled = self.bags([ids])[0] if isinstance(self.bags, rt.EmbeddingBagCollection) else self.bags(ids)
+        return self.dense(pooled)
+
+
+def forget_to_register(rank: int) -> None:
+    ids = torch.tensor([[rank, 5]])
+    for kind, what in {
+        "collection": r"torch\.EmbeddingBagCollection: .* its sparse gradients: call raggrad\.dist\.register",
+        "fused": r"torch\.optim\.SparseSGD: .* what fused=True updates: call raggrad\.dist\.register",
+        "sharded": r"dist\.ShardedEmbeddingBag: .* other rows on every rank: call raggrad\.dist\.register",
+    }.items():
+        model = Sparse(kind)
+        optimizer = rt.optim.SparseSGD([*model.bags.parameters()], lr=0.1, fused=True) if kind == "fused" else None
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        with pytest.raises(RuntimeError, match=what):
+            parallel(ids)
+        if kind != "sharded":
+            with torch.no_grad():
+                assert parallel(ids).shape == (1, 1)
+        del optimizer
+        model = Sparse(kind)
+        rd.register(model)
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        parallel(ids).sum().backward()
+    model = Sparse("sparse")  # torch knows that nn.EmbeddingBag has sparse gradients
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    parallel(ids).sum().backward()
+    assert model.bags.weight.grad.to_dense()[:, 0].count_nonzero() == 3
+
+
+def test_a_table_that_is_not_registered_is_named() -> None:
+    run(2, forget_to_register)
+
+
 def refuse(rank: int) -> None:
     bag = rt.EmbeddingBag(5, 2, sparse=True)
     rd.register(bag)

@@ -1,0 +1,25 @@
+"""Tables that torch's DistributedDataParallel cannot sum."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+
+def refuse_data_parallel(name: str, table: Tensor, what: str) -> None:
+    """An error if DistributedDataParallel is calling its module, and waits for a gradient of this table.
+
+    Torch itself would fail later, in backward or in the next step, and name neither table nor remedy. Outside of
+    DistributedDataParallel it costs one attribute.
+    """
+    if torch.compiler.is_compiling():
+        return
+    caller = getattr(DistributedDataParallel, "_active_ddp_module", None)
+    if caller is None or not (table.requires_grad and torch.is_grad_enabled()):
+        return
+    if any(table is parameter for parameter in caller._module_parameters):
+        raise RuntimeError(
+            f"{name}: DistributedDataParallel cannot sum {what}: call raggrad.dist.register(model) with the model that "
+            "it wraps, before it does"
+        )
