@@ -1,15 +1,17 @@
 """The model on several processes, with the bits of one.
 
-    torchrun --nproc_per_node 2 ranks.py result.pt '{"steps": 20, ...}'
+    torchrun --nproc_per_node 2 ranks.py result.json '{"steps": 20, "divided": false, ...}'
 
-A process takes its part of every batch. Gradients of tables are summed over processes by raggrad.dist, reproducibly, so
-they do not depend on how the batch is cut. Torch's sums do. So the dense layers work on blocks of 64 samples, whoever
-has them, and the gradients of all blocks are added up everywhere in the same order.
+A process takes its part of every batch. Either each has all tables, and gradients are summed over processes; or the
+rows of the tables are divided among them. raggrad.dist does both reproducibly, so nothing depends on how the batch is
+cut. Torch's sums do. So the dense layers work on blocks of 64 samples, whoever has them, and the gradients of all
+blocks are added up everywhere in the same order.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -53,6 +57,30 @@ def my_part(batch: Batch, rank: int, ranks: int) -> Batch:
     return Batch(batch.numbers[begin:end], features, batch.clicked[begin:end])
 
 
+class DividedBags(nn.Module):
+    """The tables of a collection, one below the other, as one table whose rows are divided among the processes.
+
+    Owners of rows update them in backward. All features are looked up in one call, which costs one exchange.
+    """
+
+    def __init__(self, tables: rt.EmbeddingBagCollection, rows: Sequence[int], dim: int) -> None:
+        super().__init__()
+        self.first_rows = list(accumulate(rows, initial=0))[:-1]
+        optimizer = functools.partial(rt.optim.SparseAdam, lr=LEARNING_RATE)
+        self.table = rd.ShardedEmbeddingBag(sum(rows), dim, "sum", optimizer=optimizer, accumulation="reproducible")
+        # To start with the weights of one process. Tables that need many processes draw their own instead.
+        self.table.load_full(torch.cat(list(tables.tables().values())))
+
+    def forward(self, features: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        first_ids = accumulate((len(ids) for ids, _ in features), initial=0)
+        ids = torch.cat([ids + row for (ids, _), row in zip(features, self.first_rows, strict=True)])
+        offsets = torch.cat([offsets + begin for (_, offsets), begin in zip(features, first_ids, strict=False)])
+        return list(self.table(ids, offsets).chunk(len(features)))
+
+    def tables(self) -> dict[str, Tensor]:
+        return {"all": self.table.full_weight()}
+
+
 def gather(mine: Tensor) -> Tensor:
     """The rows of all processes, in the order of the batch."""
     if not dist.is_initialized():
@@ -87,14 +115,15 @@ def train(options: dict[str, Any], rank: int, ranks: int) -> Result:
     torch.manual_seed(options["seed"])
     rows, samples = [min(count, options["rows"]) for count in CATEGORIES], options["batch"]
     model = DLRM(raggrad_bags(rows, options["dim"]), rows, options["dim"])
-    if ranks > 1:
-        rd.register(model.bags, accumulation="reproducible")
-    optimizers = [
-        rt.optim.SparseAdam(model.bags.parameters(), lr=LEARNING_RATE),
-        torch.optim.Adam(model.layers.parameters(), lr=LEARNING_RATE),
-    ]
+    optimizers = [torch.optim.Adam(model.layers.parameters(), lr=LEARNING_RATE)]
+    if options["divided"]:
+        model.bags = DividedBags(model.bags, rows, options["dim"])
+    else:
+        optimizers.append(rt.optim.SparseAdam(model.bags.parameters(), lr=LEARNING_RATE))
+        if ranks > 1:
+            rd.register(model.bags, accumulation="reproducible")
     losses, times = [], []
-    name = f"  {ranks} process{'es' if ranks > 1 else ''}"
+    name = f"  {name_of(options, ranks)}"
     redraw_seconds = 0.1 if sys.stderr.isatty() else 30
     for step in tqdm(range(options["steps"]), name, unit="step", mininterval=redraw_seconds, disable=rank > 0):
         batch = my_part(make_batch(step, samples, rows, options["seed"]), rank, ranks)
@@ -107,8 +136,13 @@ def train(options: dict[str, Any], rank: int, ranks: int) -> Result:
             optimizer.step()
         times.append((time.perf_counter() - begin) * 1e3)
         losses.append(parts.double().sum().item())
-    weights = b"".join(weight.numpy().tobytes() for weight in model.state_dict().values())
-    return Result(losses, hashlib.sha256(weights).hexdigest(), median(times))
+    weights = [*model.bags.tables().values(), *model.layers.state_dict().values()]
+    digest = hashlib.sha256(b"".join(weight.detach().numpy().tobytes() for weight in weights)).hexdigest()
+    return Result(losses, digest, median(times))
+
+
+def name_of(options: dict[str, Any], ranks: int) -> str:
+    return "1 process" if ranks == 1 else f"{ranks} processes, {'divided' if options['divided'] else 'whole'} tables"
 
 
 def run_several(options: dict[str, Any], ranks: int) -> Result:
@@ -122,13 +156,16 @@ def run_several(options: dict[str, Any], ranks: int) -> Result:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Trains in one process and in several. Ends the program with an error if a bit differs."""
+    """Trains in one process, then twice in several. Ends the program with an error if a bit differs."""
     chosen = {name: getattr(options, name) for name in ("steps", "batch", "rows", "dim", "seed")}
-    one = train(chosen, 0, 1)
-    several = run_several(chosen, options.ranks)
-    for name, result in (("one process", one), (f"{options.ranks} processes", several)):
-        print(f"  {name:12} loss {result.losses[0]!r} -> {result.losses[-1]!r}, {result.milliseconds:.1f} ms a step")
-    if one.losses != several.losses or one.digest != several.digest:
+    results = {}
+    for ranks, divided in ((1, False), (options.ranks, False), (options.ranks, True)):
+        run = {**chosen, "divided": divided}
+        results[name_of(run, ranks)] = train(run, 0, 1) if ranks == 1 else run_several(run, ranks)
+    for name, result in results.items():
+        print(f"  {name:27} loss {result.losses[0]!r} -> {result.losses[-1]!r}, {result.milliseconds:.1f} ms a step")
+    one, *several = results.values()
+    if any(result.losses != one.losses or result.digest != one.digest for result in several):
         sys.exit("train.py: losses or weights differ")
     print(f"  The same {len(one.losses)} losses and the same weights, bit for bit: {one.digest[:32]}")
 

@@ -60,7 +60,24 @@ def test_bytes_of_skewed_ids_are_those_of_the_model() -> None:
     )
     expected = costs.ways[2].bytes
     assert sum(counted) / ranks == pytest.approx(expected, rel=0.02)
-    assert max(counted) < 1.15 * expected
+    assert counted == pytest.approx([expected] * ranks, rel=0.05)
+
+
+def count_shared_rows(rank: int, rows: int) -> int:
+    """The traffic of one rank for a gradient of every third row, on all ranks."""
+    named = torch.arange(0, rows, 3)
+    values = torch.ones(len(named), WIDTH)
+    grad = torch.sparse_coo_tensor(named[None], values, (rows, WIDTH), is_coalesced=True, check_invariants=True)
+    with rd.traffic() as traffic:
+        rd.all_reduce(grad)
+    return traffic.bytes
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_every_rank_sends_its_part_of_the_rows_twice(ranks: int) -> None:
+    rows = ROWS // 3 * 3
+    expected = rows // 3 * (4 * WIDTH + 4) * 2 * (ranks - 1) / ranks
+    assert run(ranks, count_shared_rows, rows) == pytest.approx([expected] * ranks, rel=0.05)
 
 
 def measure(rank: int) -> Any:

@@ -98,6 +98,37 @@ def test_a_rank_dies_in_the_backward_of_a_sharded_bag(phase: str, accumulation: 
     check_lost(outcomes, f"ShardedEmbeddingBag.backward: {phase}:")
 
 
+def weigh_and_die(rank: int, phase: str) -> None:
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, "sum", optimizer=lambda p: rt.optim.SparseSGD(p, lr=1.0))
+    before = bag.weight.detach().clone()
+    pooled = bag(torch.arange(ROWS), torch.arange(0, ROWS, 4), torch.ones(ROWS, requires_grad=True))
+    if rank == FAULTY:
+        die_in(phase)
+    try:
+        pooled.sum().backward()
+    finally:
+        assert torch.equal(bag.weight, before)
+
+
+@pytest.mark.parametrize("phase", ["gradients of pieces", "gradients of weights"])
+def test_a_rank_dies_while_weights_get_their_gradient(phase: str) -> None:
+    outcomes = outcomes_of(RANKS, weigh_and_die, phase, timeout=TIMEOUT)
+    check_lost(outcomes, f"ShardedEmbeddingBag.backward: {phase}:")
+
+
+def save_and_die(rank: int, phase: str) -> None:
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH)
+    if rank == FAULTY:
+        die_in(phase)
+    bag.state_dict()
+
+
+@pytest.mark.parametrize("phase", ["agreement", "sizes", "table"])
+def test_a_rank_dies_while_a_table_is_gathered(phase: str) -> None:
+    outcomes = outcomes_of(RANKS, save_and_die, phase, timeout=TIMEOUT)
+    check_lost(outcomes, f"ShardedEmbeddingBag.full_weight: {phase}:")
+
+
 def send_ahead_and_die(rank: int) -> None:
     bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, network=rd.Network(latency=0.0))
     hot = torch.zeros(20, dtype=torch.int64)
@@ -222,6 +253,28 @@ def test_ranks_disagree(what: str, faulty: str, others: str) -> None:
         if what in ("rows", "dtype", "number", "average"):
             expected = [faulty, others]
         assert all(text in outcome.value for text in ("raggrad.dist.all_reduce", *expected)), outcome.value
+
+
+def make_another_table(rank: int, what: str) -> str:
+    rows = ROWS + 1 if rank == FAULTY and what == "rows" else ROWS
+    dtype = torch.float64 if rank == FAULTY and what == "dtype" else torch.float32
+    with pytest.raises(RuntimeError) as divided:
+        rd.ShardedEmbeddingBag(rows, WIDTH, dtype=dtype)
+    with pytest.raises(RuntimeError) as whole:
+        rd.register(rt.EmbeddingBag(rows, WIDTH, dtype=dtype))
+    rd.register(rt.EmbeddingBag(ROWS, WIDTH))  # the group still works
+    return f"{divided.value}\n{whole.value}"
+
+
+@pytest.mark.parametrize(("what", "theirs"), [("rows", "41"), ("dtype", "torch.float64")])
+def test_ranks_have_different_tables(what: str, theirs: str) -> None:
+    for outcome in outcomes_of(RANKS, make_another_table, what, timeout=TIMEOUT):
+        assert outcome is not None
+        assert outcome.error is None, outcome.error
+        divided, whole = outcome.value.splitlines()
+        assert divided.startswith("raggrad.dist.ShardedEmbeddingBag: ranks disagree: rank 1 has table: ")
+        assert whole.startswith("raggrad.dist.register: ranks disagree: rank 1 has weight: ")
+        assert all(theirs in text.split("rank 0 has")[0] for text in (divided, whole))
 
 
 def look_up_a_corrupt_id(rank: int) -> str:

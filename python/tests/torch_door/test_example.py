@@ -35,6 +35,8 @@ def test_both_runs_have_the_same_losses(tmp_path: Path) -> None:
 def test_two_processes_have_the_bits_of_one() -> None:
     ended = run(*TINY, "--ranks", "2")
     assert ended.returncode == 0, ended.stderr
+    assert "2 processes, whole tables" in ended.stdout
+    assert "2 processes, divided tables" in ended.stdout
     assert "The same 3 losses and the same weights, bit for bit" in ended.stdout
 
 
