@@ -3,25 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <type_traits>
+
+#include "raggrad/core/function_ref.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// A reference to a callable `void(int64_t)`: two pointers, no allocation. The callable must outlive it.
-class TaskRef {
- public:
-  template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, TaskRef>) TaskRef(const F& f)
-  noexcept  // NOLINT: implicit, so that a lambda can be passed
-      : object_(&f), call_([](const void* object, int64_t task) { (*static_cast<const F*>(object))(task); }) {}
-
-  void operator()(int64_t task) const { call_(object_, task); }
-
- private:
-  const void* object_;
-  void (*call_)(const void*, int64_t);
-};
+using TaskRef = FunctionRef<void(int64_t)>;
 
 class Executor {
  public:
