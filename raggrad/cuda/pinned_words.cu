@@ -11,8 +11,8 @@
 namespace raggrad::cuda {
 namespace {
 
-// Blocks of threads that have ended. They are reused and never freed, because freeing pinned memory waits for the whole
-// GPU. Each has 128 bytes, and there are as many as threads ever were alive at once.
+// Blocks that nobody has now. They are reused and never freed, because freeing pinned memory waits for the whole GPU.
+// Each has 128 bytes, and there are as many as were ever in use at once: about one for each thread.
 class IdleBlocks {
  public:
   static IdleBlocks& Instance() {
@@ -51,32 +51,22 @@ class IdleBlocks {
   size_t made_ = 0;
 };
 
-// The block of one thread.
-class ThreadsBlock {
- public:
-  ThreadsBlock() noexcept = default;
-  ThreadsBlock(const ThreadsBlock&) = delete;
-  ThreadsBlock& operator=(const ThreadsBlock&) = delete;
-  ~ThreadsBlock() {
-    if (words_ != nullptr) IdleBlocks::Instance().Give(words_);
-  }
-
-  uint64_t* words() noexcept {
-    if (words_ == nullptr) {
-      words_ = IdleBlocks::Instance().Take();
-      if (words_ != nullptr) std::fill_n(words_, kWords, uint64_t{0});
-    }
-    return words_;
-  }
-
- private:
-  uint64_t* words_ = nullptr;
-};
-
 }  // namespace
 
+PinnedBlock::~PinnedBlock() {
+  if (words_ != nullptr) IdleBlocks::Instance().Give(words_);
+}
+
+uint64_t* PinnedBlock::words() noexcept {
+  if (words_ == nullptr) {
+    words_ = IdleBlocks::Instance().Take();
+    if (words_ != nullptr) std::fill_n(words_, kWords, uint64_t{0});
+  }
+  return words_;
+}
+
 uint64_t* PinnedWords() noexcept {
-  thread_local ThreadsBlock block;
+  thread_local PinnedBlock block;
   return block.words();
 }
 

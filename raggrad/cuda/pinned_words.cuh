@@ -5,9 +5,24 @@
 
 namespace raggrad::cuda {
 
-// kWords words of pinned host memory for the calling thread; null if there is no memory. They are zero at the thread's
-// first call. When a thread ends, a later one gets its words.
 inline constexpr int64_t kWords = 16;
+
+// kWords words of pinned host memory. Its destructor leaves them to the next block, so no kernel may still write them.
+class PinnedBlock {
+ public:
+  PinnedBlock() noexcept = default;
+  PinnedBlock(const PinnedBlock&) = delete;
+  PinnedBlock& operator=(const PinnedBlock&) = delete;
+  ~PinnedBlock();
+
+  // Zero at the first call; null if there is no memory.
+  uint64_t* words() noexcept;
+
+ private:
+  uint64_t* words_ = nullptr;
+};
+
+// The words of the calling thread's own block.
 uint64_t* PinnedWords() noexcept;
 
 // A word that a kernel writes last, which tells the host that the rest of the report is complete. It is unique in the

@@ -35,6 +35,8 @@ struct Tuning {
   int64_t describe_pieces_per_run;   // a run is the task of one host thread
   int64_t describe_max_serial_runs;  // up to so many runs are described by the calling thread alone
 
+  int cut_ids_per_thread;  // of the search for bags (bags/find_bags.cuh)
+
   // sparse_segment/plan: prepare checks and counts ids, sort orders them by row, find counts the rows.
   int prepare_threads_per_block;
   int prepare_ids_per_thread;  // all in flight at once
@@ -91,6 +93,10 @@ inline constexpr Tuning kHopper = {
     .join_units_per_thread = 4,
     .describe_pieces_per_run = 2048,  // some 7 us of a thread; not measured against others
     .describe_max_serial_runs = 2,    // 14 us: waking a sleeping thread takes longer (40 us on a virtual machine)
+
+    // With one id a thread each block's search of all offsets was most of the time: 28 us for 1.3 million ids of 65,536
+    // bags, 16 with 8 ids.
+    .cut_ids_per_thread = 8,
 
     // The kernel takes 16 us of the 160 of segment-A. Its numbers were not measured against others. Each block adds its
     // histograms to global ones, so there are only as many blocks as run at once.

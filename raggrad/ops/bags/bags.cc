@@ -25,7 +25,25 @@ Status CheckIds(std::string_view argument, const TensorView& ids) {
   return {};
 }
 
-Status CheckOperandsOf(const BagOperands& operands) {
+template <class Offset>
+Status CheckAscending(const Offset* offsets, int64_t count, int64_t num_ids) {
+  if (count > 0 && offsets[0] != 0) return InvalidArgument(kOp, "[offsets[0]: expected 0, got ", offsets[0], "]");
+  for (int64_t i = 1; i < count; ++i) {
+    if (offsets[i] < offsets[i - 1]) {
+      return InvalidArgument(kOp, "[offsets[", i, "]: expected at least ", offsets[i - 1], ", the offset before, got ",
+                             offsets[i], "]");
+    }
+  }
+  if (count > 0 && offsets[count - 1] > num_ids) {
+    return InvalidArgument(kOp, "[offsets[", count - 1, "]: expected at most ", num_ids, ", the number of ids, got ",
+                           offsets[count - 1], "]");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckBags(const BagOperands& operands) noexcept {
   const auto& [ids, offsets, weights, include_last_offset, padding_id] = operands;
   if (Status s = CheckIds("indices", ids); !s.ok()) return s;
   if (Status s = CheckIds("offsets", offsets); !s.ok()) return s;
@@ -48,26 +66,8 @@ Status CheckOperandsOf(const BagOperands& operands) {
   return {};
 }
 
-template <class Offset>
-Status CheckAscending(const Offset* offsets, int64_t count, int64_t num_ids) {
-  if (count > 0 && offsets[0] != 0) return InvalidArgument(kOp, "[offsets[0]: expected 0, got ", offsets[0], "]");
-  for (int64_t i = 1; i < count; ++i) {
-    if (offsets[i] < offsets[i - 1]) {
-      return InvalidArgument(kOp, "[offsets[", i, "]: expected at least ", offsets[i - 1], ", the offset before, got ",
-                             offsets[i], "]");
-    }
-  }
-  if (count > 0 && offsets[count - 1] > num_ids) {
-    return InvalidArgument(kOp, "[offsets[", count - 1, "]: expected at most ", num_ids, ", the number of ids, got ",
-                           offsets[count - 1], "]");
-  }
-  return {};
-}
-
-}  // namespace
-
 Status CheckOffsets(const BagOperands& operands, const Context& ctx) noexcept {
-  if (Status s = CheckOperandsOf(operands); !s.ok()) return s;
+  if (Status s = CheckBags(operands); !s.ok()) return s;
   TensorView offsets = operands.offsets;
   Result<Tensor> on_host = Tensor();
   if (!offsets.device.is_cpu()) {
@@ -81,7 +81,7 @@ Status CheckOffsets(const BagOperands& operands, const Context& ctx) noexcept {
 }
 
 Result<Bags> CutIntoBags(const BagOperands& operands, const Context& ctx) noexcept {
-  if (Status s = CheckOperandsOf(operands); !s.ok()) return s;
+  if (Status s = CheckBags(operands); !s.ok()) return s;
   Bags bags;
   bags.ids = operands.ids;
   bags.weights = operands.weights;

@@ -45,6 +45,9 @@ struct Bags {
 // segment_ids[0] -1, which all segment operators refuse; CheckOffsets says what was wrong.
 Result<Bags> CutIntoBags(const BagOperands& operands, const Context& ctx = {}) noexcept;
 
+// Checks types and shapes.
+Status CheckBags(const BagOperands& operands) noexcept;
+
 // The error of CutIntoBags for bad offsets. Waits for the stream if they are in device memory.
 Status CheckOffsets(const BagOperands& operands, const Context& ctx = {}) noexcept;
 

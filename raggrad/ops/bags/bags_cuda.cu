@@ -7,6 +7,7 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
+#include "raggrad/ops/bags/find_bags.cuh"
 #include "raggrad/ops/bags/kernels.h"
 
 namespace raggrad::bags::on_cuda {
@@ -19,43 +20,19 @@ using cuda::UncapturedCall;
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
-// The last of the bags [begin, end) that starts at or before `place`, or begin - 1.
-template <class Offset>
-__device__ int64_t FindBag(const Offset* offsets, int64_t begin, int64_t end, int64_t place) {
-  while (begin < end) {
-    const int64_t middle = begin + (end - begin) / 2;
-    if (static_cast<int64_t>(offsets[middle]) <= place) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin - 1;
-}
-
-// The bags of ids at ascending places; null: of all ids. Most blocks have ids of few bags, so two threads search all
-// offsets and the others only those between.
+// The bags of ids at ascending places; null: of all ids.
 template <class Offset>
 __global__ void FillSegmentIds(const Offset* offsets, int64_t bags, const int32_t* positions, int64_t n,
                                int32_t* segment_ids) {
-  __shared__ int64_t ends[2];
   const auto place_of = [&](int64_t i) { return positions != nullptr ? int64_t{positions[i]} : i; };
-  const int64_t first = int64_t{blockIdx.x} * blockDim.x;
-  const int64_t last = first + blockDim.x < n ? first + blockDim.x - 1 : n - 1;
-  if (threadIdx.x < 2) ends[threadIdx.x] = FindBag(offsets, 0, bags, place_of(threadIdx.x == 0 ? first : last));
-  __syncthreads();
-  const int64_t i = GlobalThread();
-  if (i < n) segment_ids[i] = static_cast<int32_t>(FindBag(offsets, ends[0] + 1, ends[1] + 1, place_of(i)));
+  FindBags(offsets, bags, n, place_of, segment_ids);
 }
 
 // Makes the first segment id invalid if the offsets do not ascend from 0 to at most n.
 template <class Offset>
 __global__ void RefuseBadOffsets(const Offset* offsets, int64_t count, int64_t n, int32_t* segment_ids) {
   const int64_t i = GlobalThread();
-  if (i >= count) return;
-  const int64_t offset = static_cast<int64_t>(offsets[i]);
-  const int64_t before = i == 0 ? 0 : static_cast<int64_t>(offsets[i - 1]);
-  if (i == 0 ? offset != 0 : offset < before || offset > n) segment_ids[0] = -1;
+  if (i < count && IsBadOffset(offsets, i, n)) segment_ids[0] = -1;
 }
 
 template <class Offset>
@@ -185,8 +162,8 @@ Status CutWith(const Call& call, const Offset* offsets, const BagOperands& opera
   bags.segment_ids = TensorView{segments, DType::kInt32, Shape{kept}, bags.ids.device};
   if (kept == 0) return {};
   const int32_t* const positions = bags.positions ? bags.positions->As<int32_t>() : nullptr;
-  Status filled = call.Launch(FillSegmentIds<Offset>, Blocks(kept, kThreads), kThreads, offsets, bags.count, positions,
-                              kept, segments);
+  Status filled = call.Launch(FillSegmentIds<Offset>, Blocks(kept, kIdsPerBlock), kThreads, offsets, bags.count,
+                              positions, kept, segments);
   if (!filled.ok()) return filled;
   return call.Launch(RefuseBadOffsets<Offset>, Blocks(num_offsets, kThreads), kThreads, offsets, num_offsets,
                      operands.ids.dim(0), segments);

@@ -19,6 +19,9 @@ struct SegmentIds {
   // Decides which fault is reported. TensorFlow's V1 Mean and SqrtN check all segment ids before the indices; all other
   // operators check index and segment id position by position.
   bool segments_first = false;
+  // Of bags, whose numbers are the segment ids: bag b has the ids from offsets[b] on (SegmentPlan::MakeOfBags). On a
+  // GPU the plan makes segment_ids of them; null: they are there.
+  const TensorView* offsets = nullptr;
 
   int64_t n() const noexcept { return indices.dim(0); }
   bool position_is_segment() const noexcept { return segment_ids.data == nullptr; }

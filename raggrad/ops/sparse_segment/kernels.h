@@ -25,6 +25,7 @@ struct GradProblem {
   TensorView grad;                           // [ids.num_segments, inner...]
   const SegmentWeights* weights = nullptr;   // [ids.n()]; null: every weight is 1
   const SegmentPlan::State* plan = nullptr;  // made from these ids earlier; null: the backend makes one
+  bool coalesced = false;                    // ids have no segments and, as the caller knows, ascend without repeats
   DType index_dtype = ids.indices.dtype;     // of sorted_unique_indices
   int64_t width = WidthOf(grad, ids.table_rows);
 
@@ -51,6 +52,7 @@ struct ForwardProblem {
   std::optional<int64_t> num_segments;  // in [0, 2^31); unset: the last segment id decides
   bool ids_checked = false;             // true: they come from a plan
   const SegmentWeights* weights = nullptr;
+  const int64_t* starts = nullptr;  // on a GPU, of a plan: where each segment begins, and n; null: not known
 
   int64_t n() const noexcept { return indices.dim(0); }
 };
@@ -84,8 +86,9 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
 Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
-// Fills the part of a plan that lies in device memory.
-Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept;
+// Fills the part of a plan that lies in device memory. Calls `meanwhile` before it waits, if it does.
+Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state,
+                FunctionRef<void()> meanwhile) noexcept;
 // The first i with ids[i] != planned[i], or the number of ids.
 Result<int64_t> FirstDifference(const TensorView& ids, const int32_t* planned, const Context& ctx) noexcept;
 

@@ -20,7 +20,12 @@
 
 #include <memory>
 
+#include "raggrad/core/function_ref.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
+
+namespace raggrad::sparse_segment {
+struct SegmentIds;
+}
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -36,6 +41,21 @@ class SegmentPlan {
   // order, but a forward needs a plan of ascending ones. INVALID_ARGUMENT names the first id that is out of range.
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   const Context& ctx = {}) noexcept;
+
+  // Make that calls `meanwhile` with the plan while it waits for a GPU. Forwards with the plan that are queued there
+  // run as soon as the plan is made, while the host still learns whether the ids are good. Then `meanwhile` is called
+  // once, unless Make fails before; if Make returns an error afterwards, what the forwards return means nothing.
+  // Segment ids must ascend. In host memory `meanwhile` is called last.
+  using Meanwhile = FunctionRef<void(const SegmentPlan&)>;
+  static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
+                                  Meanwhile meanwhile, const Context& ctx = {}) noexcept;
+
+  // The same for bags, as PyTorch's EmbeddingBag has them: bag b has the ids from offsets[b] to the next offset or the
+  // end, and its number is their segment id. offsets: int32 or int64, ascending from 0 to at most the number of ids. On
+  // a GPU bad offsets give an error that does not say what is wrong with them (CheckOffsets of bags.h does). A plan for
+  // calls without weights takes 12 bytes less per id.
+  static Result<SegmentPlan> MakeOfBags(const TensorView& ids, const TensorView& offsets, int64_t table_rows,
+                                        bool weighted, Meanwhile meanwhile, const Context& ctx = {}) noexcept;
 
   // Make that never waits for a GPU, and can be captured in a CUDA graph: a replay plans the ids that lie there then.
   // The ids are checked on the device, and CheckPadded(plan.report()) returns the error of Make, or the number of rows
@@ -65,8 +85,8 @@ class SegmentPlan {
 
  private:
   explicit SegmentPlan(std::unique_ptr<State> state) noexcept;
-  static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
-                                  bool waits, const Context& ctx) noexcept;
+  struct How;
+  static Result<SegmentPlan> Make(const sparse_segment::SegmentIds& ids, const How& how, const Context& ctx) noexcept;
 
   std::unique_ptr<State> state_;
 };

@@ -39,6 +39,16 @@ __global__ void StartsKernel(const Seg* segment_ids, int64_t n, int64_t num_segm
   starts[s] = low;
 }
 
+template <class Seg>
+Result<Scratch<int64_t>> FindStarts(const Call& call, const ForwardProblem& p, int64_t num_segments) noexcept {
+  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.device_memory(), num_segments + 1);
+  if (!starts.ok()) return starts;
+  const Status queued = call.Launch(StartsKernel<Seg>, Blocks(num_segments + 1, kThreads), kThreads,
+                                    p.segment_ids.As<Seg>(), p.n(), num_segments, starts->data());
+  if (!queued.ok()) return queued;
+  return starts;
+}
+
 template <int V, class T, class Idx>
 Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
   const auto strips = static_cast<uint64_t>((job.width + V - 1) / V);
@@ -51,13 +61,10 @@ Status Pool(const Call& call, const PoolJob<T, Idx>& job) noexcept {
 
 template <class T, class Idx, class Seg>
 Status PoolAll(const Call& call, const ForwardProblem& p, int64_t num_segments, Tensor& output) noexcept {
-  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.device_memory(), num_segments + 1);
-  if (!starts.ok()) return starts.status();
-  if (Status s = call.Launch(StartsKernel<Seg>, Blocks(num_segments + 1, kThreads), kThreads, p.segment_ids.As<Seg>(),
-                             p.n(), num_segments, starts->data());
-      !s.ok()) {
-    return s;
-  }
+  const Result<Scratch<int64_t>> found =
+      p.starts == nullptr ? FindStarts<Seg>(call, p, num_segments) : Scratch<int64_t>();
+  if (!found.ok()) return found.status();
+  const int64_t* const starts = p.starts == nullptr ? found->data() : p.starts;
   const int64_t width = *Shape::Product(p.data.shape.tail());
   const bool reproducible = call.ctx.accumulation == Accumulation::kReproducible;
   if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {  // integers have no weights, and one sum in any order
@@ -69,7 +76,7 @@ Status PoolAll(const Call& call, const ForwardProblem& p, int64_t num_segments, 
                                    .data = p.data.As<T>(),
                                    .width = width,
                                    .indices = Ids(p.indices),
-                                   .starts = starts->data(),
+                                   .starts = starts,
                                    .num_segments = num_segments,
                                    .output = output.As<T>(),
                                    .weights = p.weights != nullptr ? DeviceWeights(p.weights->values) : DeviceWeights(),
@@ -78,8 +85,8 @@ Status PoolAll(const Call& call, const ForwardProblem& p, int64_t num_segments, 
       return reproducible ? PoolReproducibly(call, job) : PoolWeighted(call, job);
     }
   }
-  const PoolJob<T, Idx> job = {p.combiner,     p.data.As<T>(), width,         p.indices.As<Idx>(),
-                               starts->data(), num_segments,   output.As<T>()};
+  const PoolJob<T, Idx> job = {p.combiner, p.data.As<T>(), width,         p.indices.As<Idx>(),
+                               starts,     num_segments,   output.As<T>()};
   constexpr int kVector = 16 / sizeof(T);
   const bool aligned = width % kVector == 0 && reinterpret_cast<uintptr_t>(p.data.data) % 16 == 0 &&
                        reinterpret_cast<uintptr_t>(output.data()) % 16 == 0;

@@ -3,7 +3,7 @@
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
-#include "raggrad/ops/sparse_segment/update/optimizer_job.h"
+#include "raggrad/ops/sparse_segment/update/apply_coalesced.cuh"
 #include "raggrad/ops/sparse_segment/update/rowwise_adagrad.h"
 #include "raggrad/ops/sparse_segment/weights/weights_cuda.cuh"
 
@@ -199,13 +199,8 @@ const PaddedReport* ReportOf(const GradProblem& p) noexcept {
 // A sink that feeds rows to the optimizer.
 template <class T>
 RowSink<T> SinkOf(const UpdateProblem& update, const GradProblem& p) noexcept {
-  RowSink<T> sink = {};
+  RowSink<T> sink = UpdateSink<T>(update, p.width);
   sink.report = ReportOf(p);
-  sink.optimizer = OptimizerOf(update.update);
-  sink.table_type = update.table.dtype;
-  sink.update = ReadOptimizer<SumType<T>>(update.update);
-  sink.update.table = update.table.data;
-  sink.update.width = p.width;
   return sink;
 }
 
@@ -279,6 +274,7 @@ Status GradApply(const GradProblem& p, const UpdateProblem& update, const Contex
     if (!rows.ok()) return rows.status();
     return ApplyRowwiseAdagrad(*rows, update, p.width, ReportOf(p), ctx);
   }
+  if (p.coalesced) return ApplyCoalesced(p, update, ctx);
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   const Result<PlanOf> plan = PlanOf::Make(*call, p);

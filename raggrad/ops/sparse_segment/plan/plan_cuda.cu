@@ -1,6 +1,7 @@
 // Makes plans in device memory: checks the ids, counts them, sorts them by row, and counts the rows of each group.
 #include "raggrad/cuda/pinned_words.cuh"
 #include "raggrad/cuda/tuning.h"
+#include "raggrad/ops/bags/find_bags.cuh"
 #include "raggrad/ops/sparse_segment/plan/find_rows.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -21,6 +22,51 @@ __device__ void NoteFault(Notes* notes, const Fault& fault) {
   atomicMax(&notes->first_fault, ~static_cast<unsigned long long>(fault.Encode()));
 }
 
+// Offsets of bags, int32 or int64; null: there are none.
+struct Offsets {
+  const void* data = nullptr;
+  bool wide = false;
+  int64_t bags = 0;
+
+  explicit Offsets(const TensorView* view) noexcept {
+    if (view != nullptr) *this = Offsets(view->data, view->dtype == DType::kInt64, view->dim(0));
+  }
+  // Calls f(offsets) with a typed pointer.
+  template <class F>
+  __device__ void With(const F& f) const {
+    if (wide) {
+      f(static_cast<const int64_t*>(data));
+    } else {
+      f(static_cast<const int32_t*>(data));
+    }
+  }
+
+ private:
+  Offsets(const void* d, bool w, int64_t b) noexcept : data(d), wide(w), bags(b) {}
+};
+
+struct BagsJob {
+  Offsets offsets;
+  int64_t n;
+  BagSegments segments;
+  uint32_t* zeros;  // words that the next kernels find to be zero
+  int64_t num_zeros;
+};
+
+// Makes segments of offsets and sets memory to zero. Bad offsets give wrong segments that are in range.
+__global__ void BagsKernel(const BagsJob job) {
+  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = GlobalThread(); i < job.num_zeros; i += threads) job.zeros[i] = 0;
+  job.offsets.With([&](const auto* offsets) {
+    for (int64_t bag = GlobalThread(); bag <= job.offsets.bags; bag += threads) {
+      const int64_t start = bag < job.offsets.bags ? static_cast<int64_t>(offsets[bag]) : job.n;
+      job.segments.starts[bag] = min(max(start, int64_t{0}), job.n);
+    }
+    const auto place_of = [](int64_t i) { return i; };
+    bags::on_cuda::FindBags(offsets, job.offsets.bags, job.n, place_of, job.segments.segment_ids);
+  });
+}
+
 struct PrepareJob {
   Ids indices;
   Ids segment_ids;
@@ -31,11 +77,13 @@ struct PrepareJob {
   bool segments_first;
   bool positions;  // contributions get positions in place of segments
   Contribution* contributions;
+  Contribution* in_place;  // null, or where contributions belong if their rows ascend: notes->unsorted tells
   int passes;
   int digit_bits;
   Notes* notes;
   uint32_t* counts;  // of ids per segment; may be null
   IdCopies copies;
+  Offsets offsets;          // to check
   const uint32_t* only_if;  // null, or a word: nothing is done if it is 0
 };
 
@@ -71,6 +119,16 @@ __device__ void CheckId(const PrepareJob& job, int64_t i, int64_t row, int64_t s
   }
 }
 
+// Notes bad offsets as a bad first segment id: the number of a bag is nothing that the caller wrote, so the error says
+// only that something is wrong.
+__device__ void CheckOffsets(const PrepareJob& job) {
+  job.offsets.With([&](const auto* offsets) {
+    for (int64_t bag = GlobalThread(); bag < job.offsets.bags; bag += int64_t{gridDim.x} * blockDim.x) {
+      if (bags::on_cuda::IsBadOffset(offsets, bag, job.n)) NoteFault(job.notes, {Fault::kOneByOne, 0, true});
+    }
+  });
+}
+
 // Each block checks and counts job.per_block ids.
 __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJob job) {
   cuda::LetNextKernelStart();
@@ -83,6 +141,7 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
   };
   for_each_digit([&](int pass, uint32_t digit) { histograms[pass][digit] = 0; });
   __syncthreads();
+  if (job.offsets.data != nullptr) CheckOffsets(job);
   const int64_t begin = blockIdx.x * job.per_block, end = min(begin + job.per_block, job.n);
   for (int64_t chunk = begin; chunk < end; chunk += kPrepareThreads * kPerThread) {
     const int64_t first = chunk + threadIdx.x;
@@ -101,11 +160,13 @@ __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const PrepareJo
         CheckId(job, i, rows[k], segments[k]);
         job.contributions[i] = {row, job.positions ? static_cast<uint32_t>(i) : segment};
         if (job.positions && i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
+        if (job.in_place != nullptr) {
+          if (job.in_place != job.contributions) job.in_place[i] = job.contributions[i];
+          if (i > 0 && OrZero(job.indices[i - 1], job.table_rows) > row) job.notes->unsorted = 1;
+        }
       }
-      if (exists && job.copies.indices != nullptr) {
-        job.copies.indices[i] = static_cast<int32_t>(row);
-        job.copies.segment_ids[i] = static_cast<int32_t>(segment);
-      }
+      if (exists && job.copies.indices != nullptr) job.copies.indices[i] = static_cast<int32_t>(row);
+      if (exists && job.copies.segment_ids != nullptr) job.copies.segment_ids[i] = static_cast<int32_t>(segment);
       CountDigits(job, histograms, exists, row);
       if (job.counts != nullptr) CountRuns(job.counts, exists, segment);
     }
@@ -173,7 +234,7 @@ struct Sorted {
 };
 
 Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                         const uint32_t* only_if) noexcept {
+                         const BagSegments& bags, const uint32_t* only_if) noexcept {
   const SortShape shape(ids.n(), ids.table_rows);
   Sorted sorted;
   Plan& plan = sorted.plan;
@@ -202,12 +263,20 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
   plan.unique_before = sorted.unique_before;
   plan.descending = &notes->descending;
   if (parts.counts) plan.counts = segment_counts;
-  if (Status s = call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord)); !s.ok()) return s;
+  const Offsets offsets(ids.offsets);
+  const BagsJob bags_job = {offsets, ids.n(), bags, plan.memory.data(), zeros};
+  const Status cleared = ids.offsets != nullptr
+                             ? call.Launch(BagsKernel, Blocks(ids.n(), bags::on_cuda::kIdsPerBlock), kThreads, bags_job)
+                             : call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord));
+  if (!cleared.ok()) return cleared;
 
   const unsigned blocks = std::min(Blocks(ids.n(), kPrepareThreads * kPerThread), kMaxPrepareBlocks);
   Contribution* const result = plan.contributions.data();
   Contribution* const unsorted = shape.passes % 2 == 0 ? result : spare->data();
   Contribution* const other = shape.passes % 2 == 0 ? spare->data() : result;
+  // Ids without segments are rows of a sparse gradient, which mostly ascend: the sort then costs 8 us, not 38.
+  const bool may_ascend = ids.position_is_segment() && only_if == nullptr;
+  const uint32_t* const sort_if = may_ascend ? &notes->unsorted : only_if;
   const PrepareJob job = {.indices = Ids(ids.indices),
                           .segment_ids = Ids(ids.segment_ids),
                           .n = ids.n(),
@@ -217,15 +286,17 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
                           .segments_first = ids.segments_first,
                           .positions = parts.positions,
                           .contributions = unsorted,
+                          .in_place = may_ascend ? result : nullptr,
                           .passes = shape.passes,
                           .digit_bits = shape.digit_bits,
                           .notes = notes,
                           .counts = parts.counts ? segment_counts : nullptr,
                           .copies = copies,
+                          .offsets = offsets,
                           .only_if = only_if};
   if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
   const auto passes = [&]<int kRounds>(auto* states_of_tiles) {
-    return QueuePasses<kRounds>(call, ids.n(), shape, notes, states_of_tiles, unsorted, other, only_if);
+    return QueuePasses<kRounds>(call, ids.n(), shape, notes, states_of_tiles, unsorted, other, sort_if);
   };
   const Status queued = shape.wide ? passes.template operator()<kManyRounds>(reinterpret_cast<uint64_t*>(tile_states))
                         : shape.rounds == kManyRounds ? passes.template operator()<kManyRounds>(tile_states)
@@ -245,9 +316,9 @@ Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexce
 }  // namespace
 
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                       const ReportTo& to) noexcept {
+                       const ReportTo& to, const BagSegments& bags) noexcept {
   if (Status s = CheckFitsGpu(ids, parts.counts || parts.positions); !s.ok()) return s;
-  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, /*only_if=*/nullptr);
+  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, bags, /*only_if=*/nullptr);
   if (!sorted.ok()) return sorted.status();
   Plan& plan = sorted->plan;
   const RowsJob rows = {plan.contributions.data(), ids.n(), GroupsOf(ids.n()), sorted->unique_before, sorted->notes};
@@ -260,7 +331,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts&
 
 Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept {
   const SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
-  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, only_if);
+  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, only_if);
   if (!sorted.ok()) return sorted.status();
   return Result<Plan>(std::move(sorted->plan));
 }
@@ -269,8 +340,9 @@ Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo&
   return call.Launch(EmptyReportKernel, 1, 1, ReportJob(ids, to));
 }
 
-Result<ReportTo> ReportTo::ThisThread() noexcept {
-  uint64_t* const words = cuda::PinnedWords();
+Result<ReportTo> ReportTo::ThisThread() noexcept { return Words(cuda::PinnedWords()); }
+
+Result<ReportTo> ReportTo::Words(uint64_t* words) noexcept {
   if (words == nullptr) return Status(Code::kResourceExhausted, "CUDA: no pinned memory");
   static_assert(sizeof(Report) <= cuda::kWords * sizeof(uint64_t));
   return ReportTo{reinterpret_cast<Report*>(words), cuda::NewToken()};
@@ -293,9 +365,16 @@ Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, Se
   if (!indices.ok()) return indices.status();
   Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call.device_memory(), ids.n());
   if (!segment_ids.ok()) return segment_ids.status();
-  Result<Plan> plan =
-      QueuePlan(call, ids, {.counts = true, .positions = true}, {indices->data(), segment_ids->data()}, to);
+  const PlanParts parts = {.counts = true, .positions = state.weighted};
+  const bool of_bags = ids.offsets != nullptr;
+  Result<Scratch<int64_t>> starts = Scratch<int64_t>::Make(call.device_memory(), of_bags ? ids.num_segments + 1 : 0);
+  if (!starts.ok()) return starts.status();
+  SegmentIds with_segments = ids;
+  if (of_bags) with_segments.segment_ids = {segment_ids->data(), DType::kInt32, Shape{ids.n()}, call.device()};
+  const IdCopies copies = {indices->data(), of_bags ? nullptr : segment_ids->data()};
+  Result<Plan> plan = QueuePlan(call, with_segments, parts, copies, to, {segment_ids->data(), starts->data()});
   if (!plan.ok()) return plan.status();
+  state.starts = *std::move(starts);
   state.device_sorted = *std::move(plan);
   state.indices = *std::move(indices);
   state.segment_ids = *std::move(segment_ids);
@@ -315,14 +394,21 @@ Status MakePlanWithoutWaiting(const SegmentIds& ids, const Context& ctx, Segment
 
 }  // namespace
 
-Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state) noexcept {
+Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state,
+                FunctionRef<void()> meanwhile) noexcept {
   if (!state.waits) return MakePlanWithoutWaiting(ids, ctx, state);
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
-  const Result<ReportTo> report = ReportTo::ThisThread();
+  cuda::PinnedBlock block;  // not this thread's: `meanwhile` may make calls that wait for reports of their own
+  const Result<ReportTo> report = ReportTo::Words(block.words());
   if (!report.ok()) return report.status();
   state.owner = call->stream_id;
-  if (Status s = QueueInto(*call, ids, *report, state); !s.ok()) return s;
+  if (Status s = QueueInto(*call, ids, *report, state); !s.ok()) {
+    // A kernel may have been queued that writes the block. Only an error of CUDA itself makes this wait fail.
+    [[maybe_unused]] const Status ended = call->AwaitAll("a kernel failed");
+    return s;
+  }
+  meanwhile();
   const Result<Report> read = report->Await(*call, ids);
   if (!read.ok()) return read.status();
   TakeReport(*read, state.device_sorted);

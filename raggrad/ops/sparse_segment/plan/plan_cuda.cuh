@@ -49,7 +49,7 @@ __device__ inline uint32_t OrZero(int64_t id, int64_t limit) {
   return InRange(id, limit) ? static_cast<uint32_t>(id) : 0;
 }
 
-// Destinations for copies of the ids; null if not wanted.
+// Destinations for copies of the ids; each null if not wanted.
 struct IdCopies {
   int32_t* indices = nullptr;
   int32_t* segment_ids = nullptr;
@@ -65,6 +65,8 @@ struct ReportTo {
 
   // Pinned memory of this thread. A call that sends a report there has to await it.
   static Result<ReportTo> ThisThread() noexcept;
+  // Those words of pinned memory; RESOURCE_EXHAUSTED if there are none.
+  static Result<ReportTo> Words(uint64_t* words) noexcept;
   // Waits for the report and returns it, or the error that it describes. Some microseconds faster than waiting for the
   // stream and copying.
   Result<Report> Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept;
@@ -79,10 +81,16 @@ struct PlanParts {
   bool positions;  // 12 bytes per id and 5 us for a million ids
 };
 
+// The segments of bags, made from their offsets.
+struct BagSegments {
+  int32_t* segment_ids;  // [n]
+  int64_t* starts;       // [num_segments + 1]
+};
+
 // Queues the making of a plan; its num_unique and order stay unset. Bad ids become 0. n and table_rows must be
-// positive. UNIMPLEMENTED for sizes that do not fit in 32 bits.
+// positive. ids.segment_ids of bags are those that `bags` gets. UNIMPLEMENTED for sizes that do not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                       const ReportTo& to) noexcept;
+                       const ReportTo& to, const BagSegments& bags = {}) noexcept;
 
 // Sets what the host learns from the report.
 inline void TakeReport(const Report& report, Plan& plan) noexcept {

@@ -17,8 +17,10 @@ struct SegmentPlan::State {
   Scratch<int32_t> indices;
   Scratch<int64_t> wide_indices;  // instead of `indices`, if these need more than 31 bits
   Scratch<int32_t> segment_ids;
+  Scratch<int64_t> starts;  // on a GPU: where the ids of each segment begin, and their number; only of bags
   int64_t num_ids;
   bool ascending;
+  bool weighted;                 // whether calls with weights may use the plan
   bool waits;                    // false: `report` has the fault in the ids, if there is one
   Scratch<PaddedReport> report;  // one, if !waits
   // The device decides which of these is filled.

@@ -72,7 +72,7 @@ struct SortPass {
   Word* tiles;                // [tiles, digits]: States; 0 at first
   Word* families;             // [families, digits]: States; 0 at first
   Contribution* sorted;
-  const uint32_t* only_if;  // null, or a word that is written before the pass is queued: nothing is sorted if it is 0
+  const uint32_t* only_if;  // null, or a word: nothing is sorted if it is 0
 
   __device__ uint32_t digits() const { return digit.mask + 1; }
 };
@@ -197,15 +197,12 @@ __global__ void __launch_bounds__(kSortThreads) SortPassKernel(const SortPass<Wo
   auto* const sorted = cuda::DynamicShared<Contribution>();
 
   cuda::LetNextKernelStart();
-  if (pass.only_if != nullptr && *pass.only_if == 0) {
-    cuda::AwaitKernelBefore();
-    return;
-  }
   const uint32_t thread = threadIdx.x, warp = thread / kWarp, digits = pass.digits();
   const bool has_digit = thread < digits;
   if (thread == 0) ticket = atomicAdd(pass.ticket, 1U);
   for (uint32_t k = thread; k < kWarps * digits; k += kSortThreads) counts[k] = 0;
   cuda::AwaitKernelBefore();
+  if (pass.only_if != nullptr && *pass.only_if == 0) return;
   const uint32_t everywhere = has_digit ? pass.histogram[thread] : 0;
   __syncthreads();
   const uint32_t tile = ticket;

@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <new>
+#include <utility>
 
 #include "raggrad/core/operands.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cuda/host_copy.h"
 #include "raggrad/cuda/loader.h"
+#include "raggrad/ops/bags/bags.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/weights/weights.h"
@@ -134,7 +136,6 @@ Status FillOnCpu(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& 
   return {};
 }
 
-// Bad ids become 0 while nobody has looked at the report, so there must be a row and a segment of this number.
 Status CheckCanBeGood(int64_t num_ids, const SegmentPlan::Sizes& sizes) noexcept {
   if (num_ids == 0 || (sizes.table_rows > 0 && sizes.num_segments > 0)) return {};
   return InvalidArgument(kOp, "ids are out of range [expected none without rows or segments, got ", num_ids, " for ",
@@ -221,6 +222,9 @@ Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& poo
   if (Status s = CheckRowsOfPlan(op, "grad", grad, state, "segments", state.sizes.num_segments); !s.ok()) return s;
   const SegmentWeights* const weights = WeightsOf(pooling);
   if (Status s = CheckWeights(op, weights, state.num_ids, {"grad", grad}); !s.ok()) return s;
+  if (weights != nullptr && !state.weighted) {
+    return InvalidArgument(op, "the plan is for calls without weights [plan: expected one made with weighted = true]");
+  }
   return GradProblem{
       .ids = {op, state.indices_view(), state.segment_ids_view(), state.sizes.table_rows, state.sizes.num_segments},
       .combiner = pooling.combiner,
@@ -232,42 +236,86 @@ Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& poo
 
 }  // namespace sparse_segment
 
+struct SegmentPlan::How {
+  bool waits = true;
+  bool weighted = true;
+  const Meanwhile* meanwhile = nullptr;
+};
+
 Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                       const Context& ctx) noexcept {
-  return Make(indices, segment_ids, sizes, /*waits=*/true, ctx);
+  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
+  return Make({kOp, indices, segment_ids, sizes.table_rows, sizes.num_segments}, How{}, ctx);
 }
 
-Result<SegmentPlan> SegmentPlan::MakeWithoutWaiting(const TensorView& indices, const TensorView& segment_ids,
-                                                    const Sizes& sizes, const Context& ctx) noexcept {
-  Result<SegmentPlan> plan = Make(indices, segment_ids, sizes, /*waits=*/false, ctx);
+Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
+                                      Meanwhile meanwhile, const Context& ctx) noexcept {
+  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
+  Result<SegmentPlan> plan =
+      Make({kOp, indices, segment_ids, sizes.table_rows, sizes.num_segments}, {.meanwhile = &meanwhile}, ctx);
   if (!plan.ok()) return plan;
   if (Status s = CheckAscending(kOp, plan->state()); !s.ok()) return s;
   return plan;
 }
 
-Result<SegmentPlan> SegmentPlan::Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
-                                      bool waits, const Context& ctx) noexcept {
-  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
-  if (Status s = CheckSizes(sizes, indices.device); !s.ok()) return s;
-  std::unique_ptr<State> state(new (std::nothrow) State{});
-  if (state == nullptr) return MakeError(Code::kResourceExhausted, kOp, ": no memory");
-  state->sizes = sizes;
-  state->index_dtype = indices.dtype;
-  state->device = indices.device;
-  state->num_ids = indices.dim(0);
-  state->ascending = true;
-  state->waits = waits;
-  if (!waits) {
-    if (Status s = CheckCanBeGood(state->num_ids, sizes); !s.ok()) return s;
+Result<SegmentPlan> SegmentPlan::MakeOfBags(const TensorView& ids, const TensorView& offsets, int64_t table_rows,
+                                            bool weighted, Meanwhile meanwhile, const Context& ctx) noexcept {
+  if (Status s = CheckBags({.ids = ids, .offsets = offsets}); !s.ok()) return s;
+  const int64_t bags = offsets.dim(0);
+  const How how = {.weighted = weighted, .meanwhile = &meanwhile};
+  if (!ids.device.is_cpu() && bags > 0) {
+    SegmentIds of_bags = {kOp, ids, /*segment_ids=*/{}, table_rows, bags};
+    of_bags.offsets = &offsets;
+    return Make(of_bags, how, ctx);
   }
-  if (state->num_ids > 0 || !waits) {
-    const SegmentIds ids = {kOp, indices, segment_ids, sizes.table_rows, sizes.num_segments};
+  const Result<Bags> cut = CutIntoBags({.ids = ids, .offsets = offsets}, ctx);
+  if (!cut.ok()) return cut.status();
+  return Make({kOp, cut->ids, cut->segment_ids, table_rows, bags}, how, ctx);
+}
+
+Result<SegmentPlan> SegmentPlan::MakeWithoutWaiting(const TensorView& indices, const TensorView& segment_ids,
+                                                    const Sizes& sizes, const Context& ctx) noexcept {
+  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
+  Result<SegmentPlan> plan =
+      Make({kOp, indices, segment_ids, sizes.table_rows, sizes.num_segments}, {.waits = false}, ctx);
+  if (!plan.ok()) return plan;
+  if (Status s = CheckAscending(kOp, plan->state()); !s.ok()) return s;
+  return plan;
+}
+
+Result<SegmentPlan> SegmentPlan::Make(const SegmentIds& ids, const How& how, const Context& ctx) noexcept {
+  const Sizes sizes = {ids.table_rows, ids.num_segments};
+  if (Status s = CheckSizes(sizes, ids.indices.device); !s.ok()) return s;
+  std::unique_ptr<State> made(new (std::nothrow) State{});
+  if (made == nullptr) return MakeError(Code::kResourceExhausted, kOp, ": no memory");
+  SegmentPlan plan(std::move(made));
+  State& state = *plan.state_;
+  state.sizes = sizes;
+  state.index_dtype = ids.indices.dtype;
+  state.device = ids.indices.device;
+  state.num_ids = ids.n();
+  state.ascending = true;
+  state.waits = how.waits;
+  state.weighted = how.weighted;
+  // Bad ids become 0 until they are reported, so a forward needs a row and a segment of this number.
+  const Status can_be_good = CheckCanBeGood(ids.n(), sizes);
+  if (!how.waits && !can_be_good.ok()) return can_be_good;
+  bool called = how.meanwhile == nullptr;
+  const auto call_meanwhile = [&] {
+    if (!std::exchange(called, true)) (*how.meanwhile)(plan);
+  };
+  if (ids.n() > 0 || !how.waits) {
     Status filled = RunOnDevice<Kernels>(
-        kOp, indices.device, [&] { return FillOnCpu(ids, ctx, *state); },
-        [&](const Kernels& kernels) { return kernels.make_plan(ids, ctx, *state); });
+        kOp, state.device, [&] { return FillOnCpu(ids, ctx, state); },
+        [&](const Kernels& kernels) {
+          return kernels.make_plan(ids, ctx, state, [&] {
+            if (can_be_good.ok()) call_meanwhile();
+          });
+        });
     if (!filled.ok()) return filled;
   }
-  return SegmentPlan(std::move(state));
+  if (state.ascending) call_meanwhile();
+  return plan;
 }
 
 SegmentPlan::SegmentPlan(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -335,7 +383,8 @@ Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& da
                                                   .segment_ids = state.segment_ids_view(),
                                                   .num_segments = state.sizes.num_segments,
                                                   .ids_checked = true,
-                                                  .weights = weights};
+                                                  .weights = weights,
+                                                  .starts = state.starts.data()};
   return UsingPlan(op, plan, ctx, [&] { return sparse_segment::Forward(problem, ctx); });
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -75,6 +76,130 @@ TEST_F(GpuTest, SegmentPlanOnTheDevice) {
   EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{1, 0}}), OnDevice(Array<int32_t>{{1, 0}}), {2, 2})->ascending(),
             false);
   EXPECT_EQ(SegmentPlan::Make(OnDevice(Array<int32_t>{{}}), OnDevice(Array<int32_t>{{}}), {2, 2})->num_unique(), 0);
+}
+
+// The forward is queued before Make has read whether the ids are good; a call that waits does not disturb it.
+TEST_F(GpuTest, WorkIsQueuedWhileAPlanIsMade) {
+  const Batch batch = Batch::Zipf(20'000, 500, 300, 3);
+  const Array<float> values{Generator(2).Values<float>(500 * 8), Shape{500, 8}};
+  const OnDevice device_values(values);
+  const auto make = [&](int64_t table_rows, Result<Tensor>& pooled) {
+    const OnDevice rows(
+        Array<float>{{values.values.begin(), values.values.begin() + table_rows * 8}, Shape{table_rows, 8}});
+    return SegmentPlan::Make(
+        batch.device_index(DType::kInt64), batch.device_segment(DType::kInt32),
+        {.table_rows = table_rows, .num_segments = 300}, [&](const SegmentPlan& plan) {
+          pooled = SparseSegment(SegmentCombiner::kMean, rows, plan);
+          EXPECT_THAT(SegmentPlan::Make(OnDevice(Array<int32_t>{{1, 0}}), OnDevice(Array<int32_t>{{0, 1}}), {2, 2}),
+                      IsOk());
+        });
+  };
+  Result<Tensor> pooled = Tensor();
+  const auto plan = make(500, pooled);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(pooled, IsOk());
+  const auto without = SegmentPlan::Make(batch.device_index(DType::kInt64), batch.device_segment(DType::kInt32),
+                                         {.table_rows = 500, .num_segments = 300});
+  EXPECT_EQ(plan->num_unique(), without->num_unique());
+  const auto pooled_later = SparseSegment(SegmentCombiner::kMean, device_values, *without);
+  ExpectSame(pooled->view(), OnHost(pooled_later->view()).view());
+  Result<Tensor> nothing = Tensor();
+  EXPECT_THAT(make(499, nothing), StatusIs(Code::kInvalidArgument, HasSubstr("out of range [0, 499)")));
+  EXPECT_THAT(SegmentPlan::Make(OnDevice(Array<int32_t>{{1, 0}}), OnDevice(Array<int32_t>{{1, 0}}), {2, 2},
+                                [](const SegmentPlan&) {}),
+              StatusIs(Code::kInvalidArgument, HasSubstr("segment ids are not increasing")));
+}
+
+// Bags of every size: none, one that has most ids, and gaps of thousands of empty ones.
+TEST_F(GpuTest, PlansOfBags) {
+  constexpr int64_t kRows = 700;
+  for (const int64_t n : {1, 31, 2047, 2048, 2050, 50'000}) {
+    for (const int64_t bags : {1, 2, 33, 5'000}) {
+      Generator random(static_cast<uint64_t>(n * bags));
+      std::vector<int64_t> starts = random.UniformIds<int64_t>(bags, n + 1);
+      for (size_t b = 0; b < starts.size() / 2; ++b) starts[b] = n / 3;
+      starts[0] = 0;
+      std::ranges::sort(starts);
+      const Array<int64_t> ids{random.ZipfIds<int64_t>(n, kRows)};
+      const Array<int32_t> narrow{{starts.begin(), starts.end()}};
+      const Array<int64_t> wide{starts};
+      const Array<float> data{random.Values<float>(kRows * 5), Shape{kRows, 5}};
+      const Array<float> grad{random.Values<float>(bags * 5), Shape{bags, 5}};
+      const OnDevice device_ids(ids), device_data(data), device_grad(grad);
+      const auto want = SegmentPlan::MakeOfBags(ids, narrow, kRows, true, [](const SegmentPlan&) {});
+      for (const TensorView& offsets : {narrow.view(), wide.view()}) {
+        for (const bool weighted : {false, true}) {
+          Result<Tensor> pooled = Tensor();
+          const auto plan =
+              SegmentPlan::MakeOfBags(device_ids, OnDevice(offsets), kRows, weighted, [&](const SegmentPlan& made) {
+                pooled = SparseSegment(SegmentCombiner::kMean, device_data, made, Sequential());
+              });
+          ASSERT_THAT(plan, IsOk());
+          ExpectSame(pooled, SparseSegment(SegmentCombiner::kMean, data, *want));
+          ExpectSameRows(SparseSegmentGradV2(SegmentCombiner::kMean, device_grad, *plan, Sequential()),
+                         SparseSegmentGradV2(SegmentCombiner::kMean, grad, *want));
+        }
+      }
+    }
+  }
+  const OnDevice ids(Array<int32_t>{{1, 2, 3}});
+  for (const auto& bad :
+       {Array<int32_t>{{1, 2}}, Array<int32_t>{{0, 2, 1}}, Array<int32_t>{{0, 4}}, Array<int32_t>{{-1}}}) {
+    const auto plan = SegmentPlan::MakeOfBags(ids, OnDevice(bad), kRows, true, [](const SegmentPlan&) {});
+    EXPECT_THAT(plan, StatusIs(Code::kInvalidArgument, HasSubstr("segment_ids")));
+  }
+}
+
+// Slices that are known to be coalesced have the update of others; indices out of range are skipped.
+TEST_F(GpuTest, CoalescedSlices) {
+  for (const int64_t width : {1, 6, 64, 300}) {
+    const Array<float> values{Generator(3).Values<float>(4 * width), Shape{4, width}};
+    const Array<float> table{Generator(4).Values<float>(9 * width), Shape{9, width}};
+    const Array<float> ones{std::vector<float>(table.values.size(), 1.0F), table.shape};
+    const OnDevice device_values(values), indices(Array<int64_t>{{0, 3, 4, 8}});
+    const auto updated = [&](const TensorView& rows, bool coalesced) {
+      OnDevice copy(table), m(ones);
+      Tensor& weights = copy.tensor();
+      const MutableTensorView target{weights.data(), DType::kFloat32, table.shape, Device::Cuda()};
+      const MutableTensorView state{m.tensor().data(), DType::kFloat32, table.shape, Device::Cuda()};
+      EXPECT_THAT(ApplyRows({device_values, rows, 9, coalesced}, Adagrad{0.1, 1e-8, state}, target), IsOk());
+      return OnHost(copy.view());
+    };
+    const Tensor want = updated(indices, false), got = updated(indices, true);
+    ExpectSame(OnDevice(got.view()), want.view());
+    const Tensor some = updated(OnDevice(Array<int64_t>{{0, 3, 9, int64_t{1} << 40}}), true);
+    const auto* const rows = some.As<float>();
+    EXPECT_TRUE(std::equal(rows, rows + 4 * width, want.As<float>()));
+    EXPECT_TRUE(std::equal(rows + 4 * width, rows + 9 * width, table.values.begin() + 4 * width));
+  }
+}
+
+// Rows that ascend are not sorted. Tables of 2^10 and 2^21 rows take an odd number of passes.
+TEST_F(GpuTest, SlicesWhoseRowsAscend) {
+  constexpr int64_t kSlices = 30'000;
+  for (const int64_t table_rows : {int64_t{1000}, int64_t{60'000}, int64_t{3'000'000}}) {
+    Generator random(static_cast<uint64_t>(table_rows));
+    std::vector<int64_t> rows = random.UniformIds<int64_t>(kSlices, table_rows);
+    std::ranges::sort(rows);
+    const Array<float> values{random.HostileValues<float>(kSlices * 4), Shape{kSlices, 4}};
+    const OnDevice device_values(values);
+    const auto expect_cpus_rows = [&] {
+      const Array<int64_t> indices{rows};
+      const auto want = Coalesce({values, indices, table_rows});
+      const OnDevice device_indices(indices);
+      const auto got = Coalesce({device_values, device_indices, table_rows}, Sequential());
+      ASSERT_THAT(got, IsOk());
+      ExpectSame(got->values.view(), want->values.view());
+      ExpectSame(got->indices.view(), want->indices.view());
+    };
+    expect_cpus_rows();
+    std::swap(rows[0], rows[kSlices - 1]);
+    expect_cpus_rows();
+    std::ranges::sort(rows);
+    rows[kSlices / 2] = table_rows;
+    EXPECT_THAT(Coalesce({device_values, OnDevice(Array<int64_t>{rows}), table_rows}),
+                StatusIs(Code::kInvalidArgument, HasSubstr("[indices[15000]]")));
+  }
 }
 
 // Calls queued on another stream still find their plan when they run, though it was destroyed and its memory went to

@@ -248,6 +248,63 @@ TEST(SegmentPlan, EveryAllocationFailureIsReported) {
 }
 
 // In host memory MakeWithoutWaiting is Make with a report, and a plan whose number of rows is not told.
+TEST(SegmentPlanMeanwhile, IsCalledOnceWithAPlanOfGoodIds) {
+  const Batch batch = Batch::Random(500, {.table_rows = 40, .num_segments = 30}, /*ascending=*/true, 3);
+  const Array<float> data{Generator(5).Values<float>(40 * 5), Shape{40, 5}};
+  const auto make = [](const TensorView& indices, const TensorView& segment_ids, const SegmentPlan::Sizes& sizes,
+                       const auto& meanwhile) {
+    int calls = 0;
+    auto plan = SegmentPlan::Make(indices, segment_ids, sizes, [&](const SegmentPlan& made) {
+      ++calls;
+      meanwhile(made);
+    });
+    EXPECT_EQ(calls, plan.ok() ? 1 : 0);
+    return plan;
+  };
+  const auto ignore = [](const SegmentPlan&) {};
+  Result<Tensor> pooled = Tensor();
+  const auto plan = make(batch.index(), batch.segment(), batch.sizes,
+                         [&](const SegmentPlan& made) { pooled = SparseSegment(SegmentCombiner::kMean, data, made); });
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(pooled, IsOk());
+  EXPECT_TRUE(SameTensor(pooled->view(), SparseSegment(SegmentCombiner::kMean, data, *batch.Plan())->view()));
+  EXPECT_EQ(plan->num_unique(), batch.Plan()->num_unique());
+
+  const Array<int32_t> two{{1, 0}}, none{{}};
+  EXPECT_THAT(make(none, none, {2, 2}, ignore), IsOk());
+  EXPECT_THAT(make(two, two, {2, 2}, ignore), Invalid("segment ids are not increasing"));
+  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {1, 2}, ignore), Invalid("[indices[0]]"));
+  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {0, 2}, ignore), Invalid("[indices[0]]"));
+}
+
+TEST(SegmentPlanOfBags, IsThatOfTheirSegmentIds) {
+  const Array<int64_t> ids{{5, 1, 1, 7, 0}};
+  const Array<int32_t> offsets{{0, 0, 3, 4, 5}};
+  const Array<float> data{Generator(5).Values<float>(8 * 3), Shape{8, 3}};
+  const Array<float> grad{Generator(6).Values<float>(5 * 3), Shape{5, 3}};
+  Result<Tensor> pooled = Tensor();
+  const auto plan = SegmentPlan::MakeOfBags(ids, offsets, 8, /*weighted=*/false, [&](const SegmentPlan& made) {
+    pooled = SparseSegment(SegmentCombiner::kMean, data, made);
+  });
+  const auto want = SegmentPlan::Make(ids, Array<int32_t>{{1, 1, 1, 2, 3}}, {8, 5});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_TRUE(SameTensor(pooled->view(), SparseSegment(SegmentCombiner::kMean, data, *want)->view()));
+  EXPECT_TRUE(SameTensor(SparseSegmentGrad(SegmentCombiner::kMean, grad, *plan)->view(),
+                         SparseSegmentGrad(SegmentCombiner::kMean, grad, *want)->view()));
+  const Array<float> weights{{1, 2, 3, 4, 5}};
+  EXPECT_THAT(SparseSegmentGrad({SegmentCombiner::kSum, {weights, WeightDivisor::kCount}}, grad, *plan),
+              Invalid("the plan is for calls without weights"));
+
+  const auto make = [&](const TensorView& starts) {
+    return SegmentPlan::MakeOfBags(ids, starts, 8, true, [](const SegmentPlan&) {});
+  };
+  EXPECT_THAT(make(Array<int32_t>{{1, 2}}), Invalid("[offsets[0]: expected 0, got 1]"));
+  EXPECT_THAT(make(Array<int32_t>{{0, 3, 2}}), Invalid("[offsets[2]: expected at least 3"));
+  EXPECT_THAT(make(Array<int32_t>{{0, 6}}), Invalid("[offsets[1]: expected at most 5"));
+  EXPECT_THAT(make(Array<float>{{0}}), Invalid("[offsets: expected int32 or int64, got float"));
+  EXPECT_EQ(make(Array<int32_t>{{}})->num_ids(), 0);
+}
+
 TEST(SegmentPlanWithoutWaiting, IsMakeOnACpu) {
   const Array<int32_t> indices{{2, 0, 2}}, segment_ids{{0, 1, 1}};
   const Array<float> grad{{1, 10}, Shape{2, 1}};

@@ -43,7 +43,7 @@ Status CheckDenseSize(std::string_view op, int64_t table_rows, const TensorView&
 
 // Slices are the gradient of a sum in which every id is a segment of its own.
 Result<GradProblem> CheckSlices(std::string_view op, const IndexedSlicesView& slices) noexcept {
-  const auto& [values, indices, table_rows] = slices;
+  const auto& [values, indices, table_rows, coalesced] = slices;
   if (Status s = CheckValues(op, "values", values, indices); !s.ok()) return s;
   if (Status s = CheckTableRows(op, "table_rows", table_rows); !s.ok()) return s;
   if (values.dim(0) != indices.dim(0)) {
@@ -53,7 +53,8 @@ Result<GradProblem> CheckSlices(std::string_view op, const IndexedSlicesView& sl
   if (Status s = CheckDenseSize(op, table_rows, values); !s.ok()) return s;
   return GradProblem{.ids = {op, indices, /*segment_ids=*/{}, table_rows, values.dim(0)},
                      .combiner = SegmentCombiner::kSum,
-                     .grad = values};
+                     .grad = values,
+                     .coalesced = coalesced};
 }
 
 Result<GradProblem> CheckGrad(std::string_view op, const SegmentPooling& pooling, const TensorView& grad,
