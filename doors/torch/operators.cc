@@ -60,8 +60,8 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
   // One step of an optimizer.
   library.def(
       "apply_rows_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor values, Tensor rows, "
-      "str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, str? accumulation) -> "
-      "()");
+      "str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, str? accumulation, "
+      "bool coalesced=False) -> ()");
   library.def(
       "sparse_segment_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
       "Tensor indices, Tensor segment_ids, str combiner, str optimizer, float learning_rate, float epsilon, "
@@ -71,13 +71,19 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
       "Tensor indices, Tensor offsets, Tensor? per_sample_weights, str combiner, bool include_last_offset, "
       "int? padding_idx, str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, "
       "str? accumulation) -> ()");
-  // A step that never waits.
+  // Forwards that make a plan for backward: one waits for the check of the ids, one never waits.
+  library.def(
+      "embedding_bag_and_plan(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, str mode, "
+      "bool include_last_offset, str? accumulation) -> (Tensor pooled, int plan)");
   library.def(
       "embedding_bag_planned(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, str mode, "
       "str? accumulation) -> (Tensor pooled, Tensor report, int plan)");
   library.def(
       "embedding_bag_planned_grad(Tensor grad, int plan, Tensor? per_sample_weights, str mode, str? accumulation) -> "
       "Tensor");
+  library.def(
+      "embedding_bag_planned_grad_rows(Tensor grad, int plan, Tensor? per_sample_weights, str mode, "
+      "str? accumulation) -> (Tensor values, Tensor rows)");
   library.def(
       "embedding_bag_planned_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
       "int plan, Tensor? per_sample_weights, str combiner, str optimizer, float learning_rate, float epsilon, "
@@ -103,8 +109,10 @@ void ImplementOnEveryDevice(Library& library) {
   library.impl("fill_empty_rows_grad", TORCH_BOX(&FillEmptyRowsGrad));
   library.impl("sparse_slice", TORCH_BOX(&SparseSliceForward));
   library.impl("sparse_slice_grad", TORCH_BOX(&SparseSliceBackward));
+  library.impl("embedding_bag_and_plan", TORCH_BOX(&EmbeddingBagAndPlan));
   library.impl("embedding_bag_planned", TORCH_BOX(&EmbeddingBagPlanned));
   library.impl("embedding_bag_planned_grad", TORCH_BOX(&EmbeddingBagPlannedGrad));
+  library.impl("embedding_bag_planned_grad_rows", TORCH_BOX(&EmbeddingBagPlannedGradRows));
   library.impl("embedding_bag_planned_grad_apply_", TORCH_BOX(&EmbeddingBagPlannedGradApplyInPlace));
   library.impl("check_report", TORCH_BOX(&CheckReport));
   library.impl("apply_rows_", TORCH_BOX(&ApplyRowsInPlace));

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "bags.h"
@@ -61,10 +62,24 @@ std::shared_ptr<const KeptPlan> PlanOf(const Call& call, int64_t number) {
   return kept;
 }
 
-SegmentPooling PoolingOf(Call& call, std::string_view op, const std::string& mode, const MaybeTensor& weights) {
-  const SegmentCombiner combiner = CombinerOf(op, "mode", mode);
+SegmentPooling PoolingOf(SegmentCombiner combiner, const std::optional<TensorView>& weights, const SegmentPlan& plan) {
   if (!weights) return combiner;
-  return {combiner, {call.View(*weights), WeightDivisor::kCount}};
+  TensorView values = *weights;
+  if (values.rank() == 1 && values.dim(0) > plan.num_ids()) values.shape = Shape{plan.num_ids()};
+  return {combiner, {values, WeightDivisor::kCount}};
+}
+
+SegmentPooling PoolingOf(Call& call, std::string_view op, const std::string& mode, const MaybeTensor& weights,
+                         const SegmentPlan& plan) {
+  std::optional<TensorView> values;
+  if (weights) values = call.View(*weights);
+  return PoolingOf(CombinerOf(op, "mode", mode), values, plan);
+}
+
+TensorView TableView(Call& call, const TorchTensor& weight) {
+  TensorView table = call.View(weight);
+  if (table.rank() == 0) call.Check(Status(Code::kInvalidArgument, "[weight: expected rows, got a scalar]"));
+  return table;
 }
 
 // A copy of the plan's report, int64[6].
@@ -81,20 +96,50 @@ TorchTensor CopyOfReport(const SegmentPlan& plan) {
 
 }  // namespace
 
+std::tuple<TorchTensor, int64_t> EmbeddingBagAndPlan(const TorchTensor& weight, const TorchTensor& indices,
+                                                     const TorchTensor& offsets, const MaybeTensor& per_sample_weights,
+                                                     const std::string& mode, bool include_last_offset,
+                                                     const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_and_plan";
+  auto call = std::make_unique<Call>(kOp, weight, accumulation);
+  const TensorView table = TableView(*call, weight);
+  const auto operands = OperandsOf(*call, indices, offsets, per_sample_weights, include_last_offset, {});
+  const SegmentCombiner combiner = CombinerOf(kOp, "mode", mode);
+  const Context& ctx = call->context();
+  Result<Tensor> rows = Tensor();
+  const auto pool = [&](const SegmentPlan& plan) {
+    rows = SparseSegment(PoolingOf(combiner, operands.weights, plan), table, plan, ctx);
+  };
+  const auto make = [&] {
+    if (include_last_offset) {
+      return WithBags(*call, operands, [&](const Bags& bags) {
+        return call->Get(SegmentPlan::Make(bags.ids, bags.segment_ids, {table.dim(0), bags.count}, pool, ctx));
+      });
+    }
+    Result<SegmentPlan> plan = SegmentPlan::MakeOfBags(operands.ids, operands.offsets, table.dim(0),
+                                                       per_sample_weights.has_value(), pool, ctx);
+    if (!plan.ok()) call->Check(CheckOffsets(operands, ctx));
+    return call->Get(std::move(plan));
+  };
+  KeptPlan kept{nullptr, make()};
+  TorchTensor pooled = call->Take(call->Get(std::move(rows)));
+  kept.call = std::move(call);
+  return {std::move(pooled), AllPlans().Keep(std::move(kept))};
+}
+
 PlannedRows EmbeddingBagPlanned(const TorchTensor& weight, const TorchTensor& indices, const TorchTensor& offsets,
                                 const MaybeTensor& per_sample_weights, const std::string& mode,
                                 const MaybeText& accumulation) {
   constexpr std::string_view kOp = "embedding_bag_planned";
   auto call = std::make_unique<Call>(kOp, weight, accumulation);
-  const TensorView table = call->View(weight);
-  if (table.rank() == 0) call->Check(Status(Code::kInvalidArgument, "[weight: expected rows, got a scalar]"));
+  const TensorView table = TableView(*call, weight);
   const BagOperands operands = OperandsOf(*call, indices, offsets, per_sample_weights, false, {});
   const Bags bags = call->Get(CutIntoBags(operands, call->context()));
   KeptPlan kept{nullptr, call->Get(SegmentPlan::MakeWithoutWaiting(
                              bags.ids, bags.segment_ids, {.table_rows = table.dim(0), .num_segments = bags.count},
                              call->context()))};
-  TorchTensor pooled = call->Take(
-      call->Get(SparseSegment(PoolingOf(*call, kOp, mode, per_sample_weights), table, kept.plan, call->context())));
+  const SegmentPooling pooling = PoolingOf(*call, kOp, mode, per_sample_weights, kept.plan);
+  TorchTensor pooled = call->Take(call->Get(SparseSegment(pooling, table, kept.plan, call->context())));
   TorchTensor report = CopyOfReport(kept.plan);
   kept.call = std::move(call);
   return {std::move(pooled), std::move(report), AllPlans().Keep(std::move(kept))};
@@ -105,8 +150,18 @@ TorchTensor EmbeddingBagPlannedGrad(const TorchTensor& grad, int64_t plan, const
   constexpr std::string_view kOp = "embedding_bag_planned_grad";
   Call call(kOp, grad, accumulation);
   const auto kept = PlanOf(call, plan);
-  return call.Take(call.Get(
-      SparseSegmentGrad(PoolingOf(call, kOp, mode, per_sample_weights), call.View(grad), kept->plan, call.context())));
+  const SegmentPooling pooling = PoolingOf(call, kOp, mode, per_sample_weights, kept->plan);
+  return call.Take(call.Get(SparseSegmentGrad(pooling, call.View(grad), kept->plan, call.context())));
+}
+
+TwoTensors EmbeddingBagPlannedGradRows(const TorchTensor& grad, int64_t plan, const MaybeTensor& per_sample_weights,
+                                       const std::string& mode, const MaybeText& accumulation) {
+  constexpr std::string_view kOp = "embedding_bag_planned_grad_rows";
+  Call call(kOp, grad, accumulation);
+  const auto kept = PlanOf(call, plan);
+  const SegmentPooling pooling = PoolingOf(call, kOp, mode, per_sample_weights, kept->plan);
+  auto rows = call.Get(SparseSegmentGradV2(pooling, call.View(grad), kept->plan, call.context()));
+  return {call.Take(std::move(rows.output)), call.Take(std::move(rows.sorted_unique_indices))};
 }
 
 void EmbeddingBagPlannedGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
@@ -118,8 +173,9 @@ void EmbeddingBagPlannedGradApplyInPlace(const TorchTensor& table, const MaybeTe
   Call call(kOp, table, accumulation);
   const auto kept = PlanOf(call, plan);
   const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
-  call.Check(SparseSegmentGradApply(PoolingOf(call, kOp, combiner, per_sample_weights), call.View(grad), kept->plan,
-                                    update, TableOf(call, table), call.context()));
+  const SegmentPooling pooling = PoolingOf(call, kOp, combiner, per_sample_weights, kept->plan);
+  call.Check(
+      SparseSegmentGradApply(pooling, call.View(grad), kept->plan, update, TableOf(call, table), call.context()));
 }
 
 void CheckReport(const TorchTensor& report) {

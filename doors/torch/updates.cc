@@ -7,11 +7,12 @@ namespace raggrad::torch_door {
 void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
                       const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
                       double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
-                      const MaybeText& accumulation) {
+                      const MaybeText& accumulation, bool coalesced) {
   Call call("apply_rows_", table, accumulation);
   const MutableTensorView weights = TableOf(call, table);
   const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
-  call.Check(ApplyRows({call.View(values), call.View(rows), weights.shape[0]}, update, weights, call.context()));
+  const IndexedSlicesView slices = {call.View(values), call.View(rows), weights.shape[0], coalesced};
+  call.Check(ApplyRows(slices, update, weights, call.context()));
 }
 
 void SparseSegmentGradApplyInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,

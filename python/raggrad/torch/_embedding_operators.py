@@ -57,7 +57,8 @@ def _(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
 # (mode, include_last_offset, padding_idx, accumulation) are called options below.
 
 
-def _grad_of_weight(ctx: Any, grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+def grad_of_weight(ctx: Any, grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """The gradient of embedding_bag's table, for a ctx with sparse, shape, options and weight."""
     if not ctx.sparse:
         return embedding_bag_grad(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
     values, rows = embedding_bag_grad_rows(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
@@ -80,7 +81,7 @@ def _embedding_bag_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     indices, offsets, weights, table = ctx.saved_tensors
     d_weight = d_weights = None
     if ctx.needs_input_grad[0]:
-        d_weight = _grad_of_weight(ctx, grad, indices, offsets, weights)
+        d_weight = grad_of_weight(ctx, grad, indices, offsets, weights)
     if ctx.needs_input_grad[3]:
         d_weights = grad_of_weights(grad, table, indices, offsets, weights, ctx.options)
     return d_weight, None, None, d_weights, None, None, None, None, None
@@ -93,9 +94,7 @@ def _save_bags_of_grad(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _pooled(table: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None, options: Any) -> Tensor:
     mode, include_last_offset, padding_idx, accumulation = options
-    return embedding_bag(
-        table, indices, offsets, weights, mode, include_last_offset, padding_idx, False, accumulation
-    )
+    return embedding_bag(table, indices, offsets, weights, mode, include_last_offset, padding_idx, False, accumulation)
 
 
 def _embedding_bag_grad_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -160,7 +159,7 @@ def bags_of_one(grad: Tensor, indices: Tensor, shape: Any) -> tuple[Tensor, Tens
 
 def _embedding_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     rows, ids, offsets = bags_of_one(grad, ctx.saved_tensors[0], ctx.shape)
-    d_weight = _grad_of_weight(ctx, rows, ids, offsets, None)
+    d_weight = grad_of_weight(ctx, rows, ids, offsets, None)
     return d_weight, None, None, None, None
 
 

@@ -37,6 +37,11 @@ def make_grad(weight: Tensor | None, values: Tensor, rows: Tensor, shape: Any) -
     return coo(values, rows, shape)
 
 
+def is_known(grad: Tensor) -> bool:
+    """Whether the hook has seen these rows. Somebody else may have marked other gradients, whatever their rows are."""
+    return grad.is_coalesced() and getattr(grad, "_raggrad_rows", None) == grad._indices().data_ptr()
+
+
 def _coalesce_grad(weight: Tensor) -> None:
     made = _made_rows.pop(weight, None)
     grad = weight.grad
@@ -46,5 +51,6 @@ def _coalesce_grad(weight: Tensor) -> None:
     as_made = made is not None and made.data_ptr() == rows.data_ptr() and made.shape == rows.shape
     if as_made or torch.ops.raggrad.ascends(rows):
         grad._coalesced_(True)
+        grad._raggrad_rows = rows.data_ptr()
     else:
         weight.grad = coo(*coalesce_rows(grad._values(), rows, grad.shape[0], None), grad.shape)

@@ -46,12 +46,15 @@ def stack(tables: Sequence[Table], bags: Sequence[Bags], marks: bool) -> Stacked
     """The bags of all tables, in order; None if an id or an offset is wrong, which the caller explains.
 
     Bags without weights get ones if others have some. Reads all ids three times and writes them twice. Compiled code
-    cannot look at ids. There, and with `marks`, a wrong one becomes an id that the operator refuses. Either way an id
-    never reaches a row of another table.
+    cannot look at ids. There, with `marks`, and on a GPU, a wrong one becomes an id that the operator refuses. Either
+    way an id never reaches a row of another table.
     """
-    place = _marked if marks or torch.compiler.is_compiling() else _checked
+    marks = marks or torch.compiler.is_compiling()
     dtype = torch.int32 if _fit_int32(tables, bags) else torch.int64
     padding = _padding_of(tables)
+    if not marks and _can_be_placed_together(bags):
+        return _placed_together(tables, bags, padding, dtype)
+    place = _marked if marks else _checked
     some = next((feature.weights for feature in bags if feature.weights is not None), None)
     ids, offsets, weights, begin = [], [], [], 0
     for table, feature in zip(tables, bags, strict=True):
@@ -66,6 +69,50 @@ def stack(tables: Sequence[Table], bags: Sequence[Bags], marks: bool) -> Stacked
             weights.append(some.new_ones(count) if feature.weights is None else feature.weights[:count])
         begin += rows.shape[0]
     return StackedBags(torch.cat(ids), torch.cat(offsets), padding, None if some is None else torch.cat(weights))
+
+
+def _can_be_placed_together(bags: Sequence[Bags]) -> bool:
+    """On a GPU, where every look at an id of a table waits, and every function of torch costs 10 us."""
+    together = all(
+        feature.ids.is_cuda
+        and {feature.ids.dtype, feature.offsets.dtype} <= {torch.int32, torch.int64}
+        and feature.offsets.dim() == 1
+        and not feature.include_last_offset  # it says how many ids there are
+        and feature.weights is None
+        for feature in bags
+    )
+    return together and len({feature.ids.device for feature in bags}) == 1
+
+
+def _placed_together(
+    tables: Sequence[Table], bags: Sequence[Bags], padding: int | None, dtype: torch.dtype
+) -> StackedBags:
+    """As _marked for every table, with 20 functions of torch for all of them."""
+    device = bags[0].ids.device
+    places = []
+    begin = bags_before = 0
+    for table, feature in zip(tables, bags, strict=True):
+        count = count_of(feature)
+        ids = len(feature.ids) if count else 0
+        no_row = table.rows if table.padding_idx is None else table.padding_idx
+        places.append([ids, count, table.first, table.rows, no_row, begin, bags_before])
+        begin += ids
+        bags_before += count
+    described = torch.tensor(places, dtype=torch.int64).t().contiguous()
+    if device.type == "cuda":  # pinned memory is copied without a wait
+        described = described.pin_memory()
+    ids_in, bags_in, first, rows, no_row, begins, first_bag = described.to(device, non_blocking=True)
+
+    ids = torch.cat([feature.ids if count_of(feature) else feature.ids[:0] for feature in bags]).to(dtype)
+    of_id = torch.repeat_interleave(ids_in, output_size=begin)
+    placed = torch.where((ids >= 0) & (ids < rows[of_id]), ids + first[of_id], OUT_OF_RANGE).to(dtype)
+    if padding is not None:
+        placed = torch.where(ids == no_row[of_id], padding, placed).to(dtype)
+
+    offsets = torch.cat([feature.offsets for feature in bags]).to(torch.int64)
+    of_bag = torch.repeat_interleave(bags_in, output_size=bags_before)
+    starts = torch.where(offsets[first_bag[of_bag]] == 0, offsets + begins[of_bag], FAR_BELOW)
+    return StackedBags(placed, starts, padding, None)
 
 
 def _padding_of(tables: Sequence[Table]) -> int | None:

@@ -46,3 +46,4 @@ class Update:
 apply_rows_ = Update("apply_rows_")
 sparse_segment_grad_apply_ = Update("sparse_segment_grad_apply_")
 embedding_bag_grad_apply_ = Update("embedding_bag_grad_apply_")
+embedding_bag_planned_grad_apply_ = Update("embedding_bag_planned_grad_apply_")

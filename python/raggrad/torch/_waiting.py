@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from . import _load
 from ._errors import named
-from ._update_operators import Update
+from ._planned_bags import Plan
+from ._update_operators import embedding_bag_planned_grad_apply_
 
 if TYPE_CHECKING:
     from ._row_optimizer import RowOptimizer
@@ -23,12 +22,6 @@ _NO_FAULT = -1  # word 1 of a report
 
 # The first fault of each device, as a report. A graph that was captured writes there, so it never moves.
 _first_faults: dict[torch.device, Tensor] = {}
-
-_forget_plan = ctypes.CDLL(str(_load.LIBRARY)).raggrad_torch_forget_plan
-_forget_plan.argtypes = [ctypes.c_int64]
-_forget_plan.restype = None
-
-_planned_grad_apply_ = Update("embedding_bag_planned_grad_apply_")
 
 
 @contextlib.contextmanager
@@ -103,6 +96,9 @@ def pool(
     wanted = torch.is_grad_enabled()
     if wanted and weights is not None and weights.requires_grad:
         raise ValueError(f"raggrad.torch.{name}: per_sample_weights cannot have a gradient where calls must not wait")
+    if optimizer is not None and optimizer.group_of(weight).get("weight_decay"):
+        optimizer_name = f"raggrad.torch.optim.{type(optimizer).__name__}"
+        raise RuntimeError(f"{optimizer_name}: weight_decay: expected 0 where calls must not wait")
     if include_last_offset:  # an offset of -1 is a fault
         offsets = torch.where(offsets[-1:] == ids.shape[0], offsets[:-1], -1)
     return _PlannedBag.apply(weight, optimizer, ids, offsets, weights, mode, accumulation)
@@ -114,16 +110,6 @@ def _good_report(device: torch.device) -> Tensor:
     return report
 
 
-class _Plan:
-    """A plan of the ids, freed with this object."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __del__(self) -> None:
-        _forget_plan(self.number)
-
-
 class _PlannedBag(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, optimizer: RowOptimizer | None, *bags: Any) -> Tensor:
@@ -131,7 +117,7 @@ class _PlannedBag(torch.autograd.Function):
         pooled, report, number = torch.ops.raggrad.embedding_bag_planned.default(
             weight, ids, offsets, weights, ctx.mode, ctx.accumulation
         )
-        ctx.plan, ctx.table, ctx.optimizer = _Plan(number), weight, optimizer
+        ctx.plan, ctx.table, ctx.optimizer = Plan(number), weight, optimizer
         ctx.save_for_backward(weights)
         if (first := _first_faults.get(weight.device)) is not None:
             torch.where(first[1:2] == _NO_FAULT, report, first, out=first)
@@ -147,6 +133,6 @@ class _PlannedBag(torch.autograd.Function):
             d_weight = torch.ops.raggrad.embedding_bag_planned_grad.default(grad, *plan, ctx.accumulation)
         else:
             ctx.optimizer.update_in_backward(
-                ctx.table, _planned_grad_apply_, grad, *plan, accumulation=ctx.accumulation
+                ctx.table, embedding_bag_planned_grad_apply_, grad, *plan, accumulation=ctx.accumulation
             )
         return d_weight, None, None, None, None, None, None

@@ -88,9 +88,11 @@ def test_derivatives_by_weights(padding_idx: int | None) -> None:
 # tests call them (python/tests/dist): they run between messages.
 NEVER_COMPILED = {
     "check_report",
+    "embedding_bag_and_plan",
     "embedding_bag_planned",
     "embedding_bag_planned_grad",
     "embedding_bag_planned_grad_apply_",
+    "embedding_bag_planned_grad_rows",
     "order_ids",
     "split_largest",
     "split_round",
