@@ -20,7 +20,7 @@ from ._cuts import slices_of
 from ._messages import Ranks
 from ._routes import Routes, short_ids
 from ._split_on_cuda import divisors_of
-from ._sums import Rows
+from ._sums import Rows, sum_type
 
 MOST_ROWS = 2**31 - 1  # of a table
 _ops = torch.ops.raggrad
@@ -44,10 +44,6 @@ class Terms(NamedTuple):
 
 def rounded(sums: Tensor, largest: Tensor, counts: Tensor, like: Tensor, mode: str) -> Tensor:
     return _ops.split_round(sums, largest, counts, like, mode)
-
-
-def sum_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _factors_of(bags: Bags, mode: str, dtype: torch.dtype) -> Tensor | None:

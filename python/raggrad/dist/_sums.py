@@ -73,6 +73,16 @@ def spread(ranks: Ranks, tables: Sequence[Rows], wire: torch.dtype | None) -> li
     ]
 
 
+def sum_type(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def divided(values: Tensor, count: int) -> Tensor:
+    """values / count, with the same bits on every device: by a number, torch's GPU multiplies by 1 / count."""
+    wide = values.to(sum_type(values.dtype))
+    return (wide / torch.full((), count, dtype=wide.dtype, device=wide.device)).to(values.dtype)
+
+
 def _on_wire(values: Tensor, wire: torch.dtype | None) -> Tensor:
     values = values.contiguous()
     return values if wire is None else values.to(wire)

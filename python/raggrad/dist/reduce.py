@@ -12,7 +12,7 @@ from torch import Tensor
 from ..torch._operators import coo
 from ..torch.sparse import coalesce
 from ._messages import Ranks
-from ._sums import Rows, agree_on_bounds, facts_of, spread, sum_at_owners
+from ._sums import Rows, agree_on_bounds, divided, facts_of, spread, sum_at_owners
 
 _NAME = "all_reduce"
 
@@ -55,7 +55,7 @@ def all_reduce(
     bounds = agree_on_bounds(ranks, tables, facts, fault)
     sums = sum_at_owners(ranks, tables, bounds, wire)
     if average:
-        sums = [table._replace(values=table.values / ranks.count) for table in sums]
+        sums = [table._replace(values=divided(table.values, ranks.count)) for table in sums]
     reduced = [
         coo(table.values, table.rows, (table.table_rows, *table.values.shape[1:]))
         for table in spread(ranks, sums, wire)

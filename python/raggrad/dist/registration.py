@@ -17,7 +17,7 @@ from . import _reproducible as exact
 from ._bags import cut
 from ._messages import Ranks
 from ._options import check_accumulation
-from ._sums import Rows, agree_on_bounds, facts_of, spread, sum_at_owners
+from ._sums import Rows, agree_on_bounds, divided, facts_of, spread, sum_at_owners
 from .sharded import ShardedEmbeddingBag
 
 _NAME = "register"
@@ -141,7 +141,7 @@ class _Reducer:
             mine = Rows(values, rows.to(torch.int64), self._rows)
             (sums,) = sum_at_owners(ranks, [mine], agree_on_bounds(ranks, [mine], facts_of([mine], **facts)), None)
         if self._average:
-            sums = sums._replace(values=sums.values / ranks.count)
+            sums = sums._replace(values=divided(sums.values, ranks.count))
         (everywhere,) = spread(ranks, [sums], None)
         if updates:
             ranks.commit()

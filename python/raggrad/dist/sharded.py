@@ -25,7 +25,7 @@ from ._messages import Ranks
 from ._model import piece_bytes
 from ._options import check_accumulation
 from ._reproducible import MOST_ROWS
-from ._sums import Rows
+from ._sums import Rows, divided
 from .cost import NETWORK, Network
 
 _CLASS = "ShardedEmbeddingBag"
@@ -197,7 +197,7 @@ class ShardedEmbeddingBag(Checkpoints):
         values = rows.values
         if self.average or self.optimizer is None:
             values, unique = coalesce_rows(values, rows.rows, rows.table_rows, "sequential")
-            values = values / dist.get_world_size(self.group) if self.average else values
+            values = divided(values, dist.get_world_size(self.group)) if self.average else values
             rows = Rows(values, unique, rows.table_rows)
         if self.optimizer is None:
             return make_grad(self.weight, rows.values, rows.rows, shape)
