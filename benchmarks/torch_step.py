@@ -5,7 +5,7 @@
     benchmarks/torch_step.py --device cuda --steps 200
 
 Prints a table for each optimizer, in milliseconds: the median of all steps, for torch and for raggrad.torch with a
-separate and a fused optimizer. All take turns, step by step, so that a busy machine slows all. step-A, -C and -D have
+separate and a fused optimizer. All take turns, ten steps each, so that a busy machine slows all. step-A, -C and -D have
 the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26
 modules of torch against one EmbeddingBagCollection.
 """
@@ -126,16 +126,19 @@ def collection(optimizer: str, device: str) -> Steps:
 
 
 def time_in_turns(steps: Steps, rounds: int, wait: Callable[[], None]) -> list[float]:
-    """The median of each, in milliseconds, after two rounds of warm-up."""
+    """The median of each, in milliseconds. Turns have ten steps, since a training loop repeats one step. The first two
+    of a turn are not counted: processors and caches have to find their way back after another program's step.
+    """
     times: list[list[float]] = [[] for _ in steps]
-    for number in range(rounds + 2):
+    while len(times[-1]) < rounds:
         for step, kept in zip(steps, times, strict=True):
-            wait()
-            begin = time.perf_counter()
-            step()
-            wait()
-            if number >= 2:
-                kept.append((time.perf_counter() - begin) * 1e3)
+            for number in range(10):
+                wait()
+                begin = time.perf_counter()
+                step()
+                wait()
+                if number >= 2:
+                    kept.append((time.perf_counter() - begin) * 1e3)
     return [median(kept) for kept in times]
 
 
