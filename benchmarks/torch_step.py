@@ -70,15 +70,22 @@ def step_of(
     return step
 
 
-def steps_of(make: Callable[[Any], tuple[Any, Callable[[], None]]], optimizer: str) -> Steps:
-    """make(package) returns a module and a function that runs it forward and backward."""
+# make(package) returns a module of it, and a function that runs it forward and backward.
+Make = Callable[[Any], tuple[Any, Callable[[], None]]]
+
+
+def kinds_of(optimizer: str) -> list[tuple[Any, Callable[..., Any]]]:
+    """Packages of modules, each with its optimizer, in the order of Steps."""
     theirs, ours = OPTIMIZERS[optimizer]
-    kinds = (torch.nn, theirs), (rt, ours), (rt, lambda params, lr: ours(params, lr=lr, fused=True))
-    made = [(make(package), kind) for package, kind in kinds]
+    return [(torch.nn, theirs), (rt, ours), (rt, partial(ours, fused=True))]
+
+
+def steps_of(make: Make, optimizer: str) -> Steps:
+    made = [(make(package), kind) for package, kind in kinds_of(optimizer)]
     return Steps(*[step_of(list(module.parameters()), kind, backward) for (module, backward), kind in made])
 
 
-def one_bag(name: str, optimizer: str, device: str) -> Steps:
+def one_bag(name: str, device: str) -> Make:
     inputs = BY_NAME[WORKLOADS[name]].inputs()
     grad = torch.from_numpy(inputs["grad"])
     segment_ids = torch.from_numpy(inputs["segment_ids"]).long()
@@ -90,7 +97,7 @@ def one_bag(name: str, optimizer: str, device: str) -> Steps:
         bag = package.EmbeddingBag(*shape, mode="mean", sparse=True, device=device)
         return bag, lambda: bag(ids, offsets).backward(grad)
 
-    return steps_of(make, optimizer)
+    return make
 
 
 def zipf_bags(rows: int, generator: Any, device: str) -> tuple[Any, Any]:
@@ -101,7 +108,7 @@ def zipf_bags(rows: int, generator: Any, device: str) -> tuple[Any, Any]:
     return ids.to(device), (torch.cumsum(sizes, 0) - sizes).to(device)
 
 
-def collection(optimizer: str, device: str) -> Steps:
+def collection(device: str) -> Make:
     generator = torch.Generator().manual_seed(0)
     features = {f"c{i}": zipf_bags(rows, generator, device) for i, rows in enumerate(ROWS)}
     grad = torch.randn(BATCH, DIM, generator=generator).to(device)
@@ -122,7 +129,7 @@ def collection(optimizer: str, device: str) -> Steps:
 
         return module, backward
 
-    return steps_of(make, optimizer)
+    return make
 
 
 def time_in_turns(steps: Steps, rounds: int, wait: Callable[[], None]) -> list[float]:
@@ -164,8 +171,8 @@ def main() -> None:
             optimizer, f"a step with {optimizer}", "torch, ms", "`rt.optim`, ms", "`fused=True`, ms", "faster"
         )
         for name in options.only or SIZES:
-            make = collection if name == COLLECTION else partial(one_bag, name)
-            steps = make(optimizer, options.device)
+            make = collection(options.device) if name == COLLECTION else one_bag(name, options.device)
+            steps = steps_of(make, optimizer)
             wait = torch.cuda.synchronize if on_gpu else lambda: None
             theirs, separate, fused = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1), wait)
             table.add(SIZES[name], theirs, separate, fused, f"{theirs / fused:.1f}x")

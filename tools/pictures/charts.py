@@ -42,7 +42,16 @@ def gradients_on_a_cpu() -> Picture:
 
 
 def torch_step() -> Picture:
-    return _steps("A training step with SparseAdam, in milliseconds", _read("torch_step_h200"))
+    return _steps("A training step with SparseAdam on an H200, in milliseconds", _read("torch_step_h200"))
+
+
+def torch_step_on_a_cpu() -> Picture:
+    return _steps("A training step with SparseAdam on a CPU, in milliseconds", _read("torch_step_x86_64"))
+
+
+def torch_memory() -> Picture:
+    title = "Memory of a step with SparseAdam besides table and states, in MB"
+    return _steps(title, _read("torch_memory_x86_64"))
 
 
 def _steps(title: str, measured: Measurement) -> Picture:

@@ -26,6 +26,8 @@ _PICTURES = [
     charts.speed,
     charts.gradients_on_a_cpu,
     charts.torch_step,
+    charts.torch_step_on_a_cpu,
+    charts.torch_memory,
     charts.exchange,
     charts.growth,
 ]
