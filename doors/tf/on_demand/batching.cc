@@ -1,6 +1,6 @@
 // Kernels of Batch, Unbatch and UnbatchGrad. They are asynchronous: a call that waits holds no thread. Resources live
-// as TensorFlow's do, in the resource manager of the device: as long as the process for eager calls, as long as the
-// session for graphs.
+// as TensorFlow's do, in containers of the device's resource manager: as long as the process for eager calls, as long
+// as the session or server for graphs, or until their container is cleared (tf.compat.v1.Session.reset).
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,14 +22,15 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// The runtime of one resource manager. Its calls use raggrad's threads, because they may outlive a step.
+// The runtime of one container. It ends with the container, and so do calls that wait in it: CANCELLED. Its calls use
+// raggrad's threads, because they may outlive a step.
 class Runtime : public tensorflow::ResourceBase {
  public:
   using Pointer = tensorflow::core::RefCountPtr<Runtime>;
 
-  static absl::Status Find(OpKernelContext* tf, Pointer* runtime) {
+  static absl::Status Find(OpKernelContext* tf, const std::string& container, Pointer* runtime) {
     Runtime* found = nullptr;
-    TF_RETURN_IF_ERROR(tf->resource_manager()->LookupOrCreate<Runtime>("raggrad", "batching", &found, Make));
+    TF_RETURN_IF_ERROR(tf->resource_manager()->LookupOrCreate<Runtime>(container, "raggrad batching", &found, Make));
     runtime->reset(found);
     return {};
   }
@@ -88,7 +89,7 @@ struct Pending {
   OpKernelContext* tf;
   AsyncOpKernel::DoneCallback done;
   Cancellation cancellation;
-  Runtime::Pointer runtime;
+  Runtime* runtime = nullptr;  // not owned: it waits for its calls when it ends
 };
 
 void Finish(std::unique_ptr<Pending> pending, const absl::Status& status) {
@@ -126,8 +127,10 @@ class BatchingKernel : public AsyncOpKernel {
   void ComputeAsync(OpKernelContext* tf, DoneCallback done) final {
     CountCall(type_string().c_str());
     auto pending = std::make_unique<Pending>(tf, std::move(done));
-    const absl::Status found = Runtime::Find(tf, &pending->runtime);
+    Runtime::Pointer runtime;  // must not end while this thread is in one of its functions
+    const absl::Status found = Runtime::Find(tf, container_, &runtime);
     if (!found.ok()) return Finish(std::move(pending), found);
+    pending->runtime = runtime.get();
     ErrorText error;
     Pending* const user = pending.release();
     const rg_status code = Begin(tf, user, error.get());

@@ -13,7 +13,7 @@ from raggrad.conformance.files import read_cases
 from raggrad.conformance.scenarios import is_playable
 from raggrad.tf import on_demand
 
-from .door import ROOT, calls, tf
+from .door import ROOT, calls, run, tf
 
 sys.path.insert(0, str(ROOT / "tools"))
 from goldens.batching import recorder
@@ -124,3 +124,69 @@ def test_sessions_do_not_share_resources() -> None:
             with pytest.raises(tf.errors.InvalidArgumentError, match="Two runs with the same batch key"):
                 one.run(lonely, {gradient: [[3.0]]})
             np.testing.assert_array_equal(other.run(joined, {gradient: [[4.0]]}), [[4.0]])
+
+
+# A call leaves its gradient behind, so that a second one with the same id is refused: by that the program sees which
+# resources are still there.
+_RESET = """
+import os, threading, time
+import numpy as np
+import tensorflow as tf
+{install}
+v1 = tf.compat.v1
+server = tf.distribute.Server.create_local_server()
+
+def leave(container, gradient):
+    return tf.raw_ops.UnbatchGrad(
+        original_input=tf.zeros([0, 1]), batch_index=tf.zeros([0, 3], tf.int64), grad=gradient,
+        id=tf.constant(5, tf.int64), container=container, shared_name="same")
+
+def kept():
+    answers = []
+    with v1.Session(server.target) as session:
+        for operator in operators:
+            try:
+                session.run(operator, {{gradient: [[1.0]]}})
+                answers.append(False)
+            except tf.errors.InvalidArgumentError:
+                answers.append(True)
+    return answers
+
+with tf.Graph().as_default():
+    gradient = v1.placeholder(tf.float32, [1, 1])
+    operators = [leave(container, gradient) for container in ("box", "other", "")]
+    print(kept(), kept())
+    for containers in (["box"], ["other", ""], [], ["absent"]):
+        v1.Session.reset(server.target, containers)
+        print(containers, kept())
+    {then}
+os._exit(0)  # servers have no end
+"""
+
+_WAIT = """
+    asked = v1.placeholder(tf.float32, [0, 1])
+    waiting = tf.raw_ops.Unbatch(
+        batched_tensor=asked, batch_index=tf.zeros([0, 3], tf.int64), id=tf.constant(7, tf.int64),
+        timeout_micros=600_000_000, container="box", shared_name="same")
+    def wait():
+        try:
+            v1.Session(server.target, graph=waiting.graph).run(waiting, {asked: np.zeros([0, 1])})
+        except (tf.errors.CancelledError, tf.errors.AbortedError):
+            print("ended")
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while thread.is_alive() and not raggrad.tf.on_demand.calls("Unbatch"):
+        time.sleep(0.05)
+    v1.Session.reset(server.target, ["box"])
+    thread.join(60)
+    print(thread.is_alive())
+"""
+
+
+def test_resources_end_with_their_container() -> None:
+    """As TensorFlow's do; calls that wait in one end, too."""
+    stock = run(_RESET.format(install="", then="")).splitlines()
+    assert stock[0] == f"{[False] * 3} {[True] * 3}"
+    assert stock[1] == "['box'] [False, True, True]"
+    ours = run(_RESET.format(install="import raggrad.tf; raggrad.tf.install()", then=_WAIT)).splitlines()
+    assert ours == [*stock, "ended", "False"]

@@ -126,3 +126,24 @@ with warnings.catch_warnings():
 print(raggrad.tf.status()["SparseSegmentMean"])
 """
     assert run(program).splitlines()[-1] == "raggrad"
+
+
+ANOTHER = """
+import sys, types
+sys.modules["tensorflow"] = {tensorflow}
+try:
+    import raggrad.tf
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "reason"),
+    [
+        ("None", "no TensorFlow can be imported"),
+        ("types.SimpleNamespace(__version__='2.19.1')", "this is TensorFlow 2.19.1"),
+    ],
+)
+def test_a_tensorflow_that_is_missing_or_too_old_is_one_line(tensorflow: str, reason: str) -> None:
+    assert run(ANOTHER.format(tensorflow=tensorflow)) == f"raggrad.tf needs TensorFlow 2.20 or newer, and {reason}\n"
