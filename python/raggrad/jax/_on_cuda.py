@@ -99,11 +99,13 @@ def bag_weights_grad(
 
 
 def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
-    """Values, ids and their number. Ids that are dropped have row num_rows, which is padding already."""
+    """Values, ids and their number. Ids that are dropped have row num_rows, which is padding already. It is the last
+    row, so that it is the one that is lost where there is no room.
+    """
     segments = _segments(segment_ids, s)
     dropped = segments == s.num_segments
-    known = jnp.where(dropped, jnp.array(s.num_rows, ids.dtype), ids)
-    results = (Shaped((s.size + 1, *grad.shape[1:]), grad.dtype), Shaped((s.size + 1,), ids.dtype), REPORT)
+    known = jnp.where(dropped, jnp.array(s.num_rows, ids.dtype), jnp.where(ids < s.num_rows, ids, -1))
+    results = (Shaped((s.size, *grad.shape[1:]), grad.dtype), Shaped((s.size,), ids.dtype), REPORT)
     values, unique, report = _call(
         "raggrad_bag_grad_rows",
         results,
@@ -115,4 +117,6 @@ def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weigh
         num_rows=np.int64(s.num_rows + 1),
     )
     count = count_of(report) - jnp.any(dropped).astype(np.int32)
-    return poisoned(values[: s.size], report, count), jnp.minimum(unique[: s.size], s.num_rows), count
+    if s.size < min(ids.shape[0], s.num_rows):  # maybe too little room; after other faults values are NaN already
+        values = poisoned(values, report, count)
+    return values, jnp.minimum(unique, s.num_rows), count

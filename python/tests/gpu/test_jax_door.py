@@ -141,6 +141,25 @@ def test_too_little_room(jax: Any, rj: Any) -> None:
         rj.sparse_segment_grad("sum", grad, ids, segments, 9, size=2)
 
 
+@pytest.mark.parametrize("bad", [-1, 9])
+def test_bad_ids_make_a_compiled_gradient_nan(jax: Any, rj: Any, bad: int) -> None:
+    grad, ids, segments = np.ones((2, 3), np.float32), np.array([7, bad, 5], np.int32), np.array([0, 0, 1], np.int32)
+    for room in (None, 3):
+        compiled = jax.jit(lambda *arrays, room=room: rj.sparse_segment_grad("sum", *arrays, 9, size=room))
+        rows = compiled(*jax.device_put((grad, ids, segments), jax.devices("cuda")[0]))
+        assert np.isnan(np.asarray(rows.values)).all()
+
+
+def test_dropped_ids_take_no_room(jax: Any, rj: Any) -> None:
+    """Every row of the table has a gradient, and one id is dropped."""
+    grad, ids, segments = np.ones((2, 3), np.float32), np.array([1, 0, 1], np.int32), np.array([0, 1, 2], np.int32)
+    on_gpu = jax.device_put((grad, ids, segments), jax.devices("cuda")[0])
+    rows = jax.jit(lambda *arrays: rj.sparse_segment_grad("sum", *arrays, 2))(*on_gpu)
+    assert np.asarray(rows.values).tolist() == [[1.0] * 3] * 2
+    assert np.asarray(rows.ids).tolist() == [0, 1]
+    assert int(rows.count) == 2
+
+
 def test_ids_out_of_range(jax: Any, rj: Any) -> None:
     table = jax.device_put(np.ones((4, 3), np.float32), jax.devices("cuda")[0])
     with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=r"raggrad\.jax\.embedding_bag: "):

@@ -99,13 +99,17 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
   return sink;
 }
 
-// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. One thread for each value.
+// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. After a fault all values are NaN,
+// so that nobody who does not read the report takes them for a gradient. One thread for each value.
 template <class T>
 __global__ void PadKernel(const PaddedReport* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
                           bool unique_is_wide, int64_t table_rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t num_unique = static_cast<int64_t>(report->count);
-  if (i >= num_unique * width && i < max_unique * width) output[i] = T{};
+  const bool fault = report->fault != PaddedReport::kNoFault;
+  if ((fault || i >= num_unique * width) && i < max_unique * width) {
+    output[i] = cuda::Narrow<T>(fault ? SumType<T>{NAN} : SumType<T>{0});
+  }
   if (i < num_unique || i >= max_unique) return;
   if (unique_is_wide) {
     static_cast<int64_t*>(unique_rows)[i] = table_rows;

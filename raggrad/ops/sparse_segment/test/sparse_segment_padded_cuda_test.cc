@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,11 @@ TEST_F(GpuTest, PaddedFaultsHaveTheCpusText) {
     }
     ExpectSameRows(CoalescePadded({device_slices, batch.device_index(DType::kInt64), 2}, 3),
                    CoalescePadded({slices, batch.index(DType::kInt64), 2}, 3));
+    const auto after_fault =
+        SparseSegmentGradV2Padded(SegmentCombiner::kSum, OnDevice(grad), batch.device_index(DType::kInt32),
+                                  batch.device_segment(DType::kInt64), batch.dim0(), 3);
+    const Tensor values = testing::OnHost(after_fault->output.view());
+    EXPECT_TRUE(std::all_of(values.As<float>(), values.As<float>() + 3, [](float x) { return std::isnan(x); }));
   }
 }
 
