@@ -26,6 +26,7 @@ VENV_LINT := build/venv-lint
 VENV_TF := build/venv-tf
 VENV_TF_OLDEST := build/venv-tf-oldest
 VENV_TORCH := build/venv-torch
+VENV_TORCH_OLDEST := build/venv-torch-oldest
 VENV_JAX := build/venv-jax
 VENV_OLD_JAX := build/venv-jax-oldest
 VENV_CUDA := build/venv-cuda
@@ -136,11 +137,12 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 any-wheel: | $(VENV)/.created
 	ls build/wheels/raggrad-*.whl >/dev/null 2>&1 || $(MAKE) wheel WHEEL_CUDA=OFF
 
-BESIDE_FRAMEWORKS := $(addprefix beside-,tf tf-oldest torch jax jax-oldest)
+BESIDE_FRAMEWORKS := $(addprefix beside-,tf tf-oldest torch torch-oldest jax jax-oldest)
 .PHONY: $(BESIDE_FRAMEWORKS)
 beside-tf: $(VENV_TF)/.tensorflow
 beside-tf-oldest: $(VENV_TF_OLDEST)/.tensorflow
 beside-torch: $(VENV_TORCH)/.torch
+beside-torch-oldest: $(VENV_TORCH_OLDEST)/.torch
 beside-jax: $(VENV_JAX)/.jax
 beside-jax-oldest: $(VENV_OLD_JAX)/.jax
 $(BESIDE_FRAMEWORKS): beside-%: any-wheel
@@ -156,6 +158,10 @@ test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, t
 test-torch: beside-torch  ## the Python tests that need torch, with the newest one, which it installs
 	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) -k torch $(TORCH_TESTS)
 	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
+
+.PHONY: test-torch-oldest
+test-torch-oldest: beside-torch-oldest  ## the Python tests of raggrad.torch with the oldest torch, which it installs
+	$(VENV_TORCH_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
 
 # With one worker: worlds of up to 8 processes keep the processors busy enough.
 .PHONY: test-dist
@@ -295,7 +301,7 @@ clean:  ## remove build/
 
 # Virtual environments. A stamp in the environment says that a step is done.
 
-OTHER_VENVS := $(VENV_LINT) $(VENV_TF) $(VENV_TF_OLDEST) $(VENV_TORCH) $(VENV_JAX) $(VENV_OLD_JAX) $(VENV_CUDA) \
+OTHER_VENVS := $(VENV_LINT) $(VENV_TF) $(VENV_TF_OLDEST) $(VENV_TORCH) $(VENV_TORCH_OLDEST) $(VENV_JAX) $(VENV_OLD_JAX) $(VENV_CUDA) \
   $(VENV_WHEEL) $(VENV_DOCS)
 $(OTHER_VENVS:=/.created): | $(VENV)/.created
 $(VENV)/.created $(OTHER_VENVS:=/.created): %/.created:
@@ -336,7 +342,9 @@ build/tf-headers/.complete: tools/setup/tf_headers.sh | $(VENV)/.created
 	tools/setup/tf_headers.sh $(VENV)/bin/python
 
 $(VENV_TORCH)/.torch: tools/setup/requirements-torch.txt | $(VENV_TORCH)/.created
-	$(VENV_TORCH)/$(PIP_INSTALL) --quiet -r $<
+$(VENV_TORCH_OLDEST)/.torch: tools/setup/requirements-torch-oldest.txt | $(VENV_TORCH_OLDEST)/.created
+$(VENV_TORCH)/.torch $(VENV_TORCH_OLDEST)/.torch: %/.torch:
+	$*/$(PIP_INSTALL) --quiet -r $<
 	@touch $@
 
 $(VENV_JAX)/.jax: tools/setup/requirements-jax.txt | $(VENV_JAX)/.created
