@@ -39,19 +39,27 @@ struct SumGrid<double> {
   return __builtin_bit_cast(double, static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
+// 1.5 * 2^exponent, for such exponents.
+[[gnu::always_inline]] constexpr inline double MagicOf(int64_t exponent) noexcept {
+  return __builtin_bit_cast(double, static_cast<uint64_t>(exponent + 1023) << 52 | uint64_t{1} << 51);
+}
+
 // The number of bits of n > 0.
 [[gnu::always_inline]] constexpr inline int64_t BitsOf(int64_t n) noexcept {
   return 64 - __builtin_clzll(static_cast<uint64_t>(n));
 }
+[[gnu::always_inline]] constexpr inline int64_t BitsOf(uint32_t n) noexcept { return 32 - __builtin_clz(n); }
 
 // The grid of a row of n contributions, the largest finite one of magnitude `largest`. If that is zero or subnormal,
 // which counts as zero, any grid will do.
-[[gnu::always_inline]] constexpr inline SumGrid<float> GridOf(float largest, int64_t n) noexcept {
+template <class Count>
+[[gnu::always_inline]] constexpr inline SumGrid<float> GridOf(float largest, Count n) noexcept {
   const int64_t biased = __builtin_bit_cast(uint32_t, largest) >> 23;
-  return {1.5 * PowerOfTwo(biased - 127 + 1 + BitsOf(n))};
+  return {MagicOf(biased - 127 + 1 + BitsOf(n))};
 }
 
-[[gnu::always_inline]] constexpr inline SumGrid<double> GridOf(double largest, int64_t n) noexcept {
+template <class Count>
+[[gnu::always_inline]] constexpr inline SumGrid<double> GridOf(double largest, Count n) noexcept {
   // Between these exponents neither M nor a remainder leaves the range of normal numbers, for any n.
   constexpr int64_t kSmall = -900, kLarge = 900, kScale = 600;
   const int64_t biased = static_cast<int64_t>(__builtin_bit_cast(uint64_t, largest) >> 52);
@@ -59,8 +67,8 @@ struct SumGrid<double> {
   const int64_t scale = biased == 0 ? 0 : exponent < kSmall ? kScale : exponent > kLarge ? -kScale : 0;
   const int64_t bits = BitsOf(n);
   const int64_t scaled = biased == 0 ? 0 : exponent + scale;
-  return {.magic = 1.5 * PowerOfTwo(scaled + 1 + bits),
-          .magic2 = 1.5 * PowerOfTwo(scaled + 2 * bits - 51),
+  return {.magic = MagicOf(scaled + 1 + bits),
+          .magic2 = MagicOf(scaled + 2 * bits - 51),
           .scale = PowerOfTwo(scale),
           .growth = scale < 0 ? PowerOfTwo(-scale) : 1.0,
           .shrink = scale > 0 ? PowerOfTwo(-scale) : 1.0};

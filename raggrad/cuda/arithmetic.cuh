@@ -34,6 +34,22 @@ __device__ inline T Narrow(SumType<T> x) {
   }
 }
 
+// A float that is not subnormal as a double. The compiler's own conversion flushes x first, at the price of a
+// multiplication.
+__device__ inline double ToDouble(float x) {
+  double result;
+  asm("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(x));
+  return result;
+}
+
+// x rounded to float. The compiler's own conversion flushes the result, which takes a comparison of doubles; who adds
+// to it gets that for nothing.
+__device__ inline float ToFloatUnflushed(double x) {
+  float result;
+  asm("cvt.rn.f32.f64 %0, %1;" : "=f"(result) : "d"(x));
+  return result;
+}
+
 // Turns a subnormal double into a zero of the same sign.
 template <class A>
 __device__ inline A Flush(A x) {

@@ -52,10 +52,17 @@ struct Tuning {
   int find_counts_per_thread;  // in the scan over the groups' counts
 
   // sparse_segment/grad: sums of rows.
-  int sum_rows_in_flight;  // rows of the gradient that a lane loads before it adds them
+  int sum_rows_in_flight;          // rows of the gradient that a lane loads before it adds them
+  int describe_rows_in_flight;     // the same where magnitudes of the gradient's rows are searched
+  int spanning_threads_per_block;  // where those of rows that extend over several groups are searched
   int sum_max_lanes_per_team;
-  int sum_blocks_per_multiprocessor;    // the compiler limits registers so that this many fit
-  int64_t grad_max_bytes_before_count;  // outputs up to this size are allocated before num_unique is known
+  int sum_blocks_per_multiprocessor;        // the compiler limits registers so that this many fit ...
+  int sum_heavy_blocks_per_multiprocessor;  // ... or this many of kernels that need more
+  int64_t grad_max_bytes_before_count;      // outputs up to this size are allocated before num_unique is known
+
+  // sparse_segment/weights: factors of contributions.
+  int factors_per_thread;  // all in flight at once
+  int run_ids_per_thread;  // of kernels that sum over the ids of each segment
 
   // sparse_segment/forward: pooling of segments.
   int pool_threads_per_block;
@@ -64,7 +71,8 @@ struct Tuning {
 
   // sparse_fill_empty_rows: the gather of the gradient.
   int gather_threads_per_block;
-  int gather_entries_per_thread;  // all in flight at once
+  int gather_entries_per_thread;             // all in flight at once
+  unsigned exact_blocks_per_multiprocessor;  // of the second pass of reproducible sums
 
   // sparse_slice: marking the entries inside a box; the bounds of the box around the gradient's entries.
   int slice_threads_per_block;
@@ -121,19 +129,31 @@ inline constexpr Tuning kHopper = {
 
     // With 8 rows, registers leave room for a fifth fewer threads: 5 to 10 us slower on segment-A.
     .sum_rows_in_flight = 4,
-    .sum_max_lanes_per_team = 32,        // 128 columns of float32, blocks of 512 threads; not measured against others
-    .sum_blocks_per_multiprocessor = 2,  // 64 registers a thread; not measured against others
+    .describe_rows_in_flight = 4,       // not measured against others
+    .spanning_threads_per_block = 128,  // four contributions in flight for each; a warp for a group took 17 to 24 us
+    // 64 columns of float32, blocks of 256 threads. With 32 lanes and blocks of 512 segment-B took 0.351 instead of
+    // 0.312.
+    .sum_max_lanes_per_team = 16,
+    // 48 registers a thread. With 64 and 4 blocks reproducible sums took 4 to 5 us longer on segment-A; with 40 and 6
+    // others took as long.
+    .sum_blocks_per_multiprocessor = 5,
+    // With 5, reproducible sums of double took 0.412 ms on segment-A-zipf instead of 0.364.
+    .sum_heavy_blocks_per_multiprocessor = 4,
     // Sums that need not wait for num_unique save 10 us: 0.060 to 0.050 ms on segment-D. The output keeps memory for
     // all rows that it could have had, so the limit is low.
     .grad_max_bytes_before_count = 4 << 20,
+
+    .factors_per_thread = 4,  // with 1 factors of 1.3 million ids took 10 us instead of 9; look-ups 17 with both
+    .run_ids_per_thread = 8,  // the blocks of a million ids run all at once
 
     // Not measured against others: docs/gpu.md has no workload of the forwards.
     .pool_threads_per_block = 256,
     .pool_max_lanes_per_team = 32,
     .pool_long_segment_rows = 512,
 
-    .gather_threads_per_block = 256,  // not measured against others
-    .gather_entries_per_thread = 4,   // not measured against others
+    .gather_threads_per_block = 256,       // not measured against others
+    .gather_entries_per_thread = 4,        // not measured against others
+    .exact_blocks_per_multiprocessor = 8,  // as many threads as fit; not measured against others
 
     .slice_threads_per_block = 256,  // four entries of a tile in flight for each thread; not measured against others
     .bounds_rows_per_block = 8192,   // enough to pay for a block's atomics, few enough to keep the GPU busy

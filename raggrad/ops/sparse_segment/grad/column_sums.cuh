@@ -43,7 +43,7 @@ struct ExactSums {
     for (int c = 0; c < kColumns; ++c) {
       const SumType<T> term = cuda::Multiply(cuda::Widen(x.values[c]), factor);
       if constexpr (kParts == 1) {
-        of[0][c] += (static_cast<double>(term) + grid.magic) - grid.magic;
+        of[0][c] += (cuda::ToDouble(term) + grid.magic) - grid.magic;
       } else {
         const double scaled = term * grid.scale;
         const double rounded = (scaled + grid.magic) - grid.magic;
@@ -60,8 +60,10 @@ struct ExactSums {
   __device__ SumType<T> Round(int column, const Grid& grid, double divisor = 1) const {
     if constexpr (kParts == 2) {
       return RoundSums(grid, of[0][column], of[1][column], divisor);
+    } else if (divisor == 1) {
+      return cuda::ToFloatUnflushed(of[0][column]) + 0.0F;  // as RoundSum: the addition flushes
     } else {
-      return divisor == 1 ? RoundSum(grid, of[0][column]) : RoundSum(grid, of[0][column], divisor);
+      return RoundSum(grid, of[0][column], divisor);
     }
   }
 };

@@ -73,7 +73,7 @@ __global__ void CombineGroupsKernel(const SumJob<T> job, int64_t groups, int64_t
   const auto finish_row = [&](int64_t group, const Sums& sums) {
     typename Sums::Grid grid = {};
     if constexpr (std::is_same_v<Sums, ExactSums<T, 1>>) {
-      grid = GridOf(job.spanning[group].largest, int64_t{job.spanning[group].count});
+      grid = GridOf(job.spanning[group].largest, job.spanning[group].count);
     }
     const SumType<T> rounded[1] = {sums.Round(0, grid)};
     job.sink.template Take<1, kUpdate>(job.unique_before[group + 1] - 1,

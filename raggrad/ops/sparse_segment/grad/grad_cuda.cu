@@ -1,4 +1,6 @@
 // Host side of the GPU backend of the gradient: makes the plan, allocates outputs, queues the sums.
+#include <optional>
+
 #include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
@@ -24,57 +26,82 @@ PlanParts PartsFor(const GradProblem& p) noexcept {
   return {.counts = p.divides_by_count(), .positions = p.is_weighted()};
 }
 
-// The problem's plan, or one that is made now.
-class PlanOf {
- public:
-  static Result<PlanOf> Make(const Call& any_call, const GradProblem& p) noexcept {
-    PlanOf plan;
-    if (p.plan != nullptr) plan.ready_ = &p.plan->device_sorted;
-    if (plan.ready_ != nullptr) return Result<PlanOf>(std::move(plan));  // `return plan` would copy with nvcc 13.0
-    const Result<UncapturedCall> call = UncapturedCall::From(any_call);
-    if (!call.ok()) return call.status();
-    const Result<ReportTo> report = ReportTo::ThisThread();
-    if (!report.ok()) return report.status();
-    Result<Plan> made = QueuePlan(*call, p.ids, PartsFor(p), {}, *report);
-    if (!made.ok()) return made.status();
-    const Result<Report> read = report->Await(*call, p.ids);
-    if (!read.ok()) return read.status();
-    plan.own_ = *std::move(made);
-    TakeReport(*read, plan.own_);
-    return Result<PlanOf>(std::move(plan));
-  }
-  const Plan& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }
-  const Plan* operator->() const noexcept { return &**this; }
+// Whether the order of segment ids matters, in which weights are summed.
+bool DividesByWeights(const GradProblem& p) noexcept {
+  return p.is_weighted() && p.is_scaled() && !p.divides_by_count();
+}
 
- private:
-  const Plan* ready_ = nullptr;
-  Plan own_;
+// Sums that lack only a sink. What they need besides is queued.
+template <class T>
+struct PreparedSums {
+  SumJob<T> job;
+  Accumulation accumulation;
+  Scratch<SumType<T>> factors;
+  Scratch<char> memory;
 };
 
-template <class T, bool kUpdate = false>
-Status RunSums(const Call& call, const GradProblem& p, const Plan& plan, const RowSink<T>& sink) noexcept {
+// Queues everything that sums need besides the plan. `order` and `unfinished` are those of QueueFactors.
+template <class T>
+Result<PreparedSums<T>> Prepare(const Call& call, const GradProblem& p, const Plan& plan, SegmentOrder order,
+                                Plan* unfinished = nullptr) noexcept {
   if (Status s = CheckFitsGpu(p.ids, /*needs_segments=*/p.width > 0); !s.ok()) return s;
-  const Result<Scratch<SumType<T>>> factors = QueueFactors<SumType<T>>(call, p, plan);
+  Result<Scratch<SumType<T>>> factors = QueueFactors<SumType<T>>(call, p, plan, order, unfinished);
   if (!factors.ok()) return factors.status();
-  const SumJob<T> job = {.grad = p.grad.As<T>(),
-                         .width = p.width,
-                         .contributions = plan.contributions.data(),
-                         .n = p.ids.n(),
-                         .unique_before = plan.unique_before,
-                         .counts = p.divides_by_count() ? plan.counts : nullptr,
-                         .combiner = p.combiner,
-                         .factors = factors->data(),
-                         .carries = nullptr,
-                         .tails = nullptr,
-                         .largest = nullptr,
-                         .spanning = nullptr,
-                         .began_in = nullptr,
-                         .sink = sink};
-  const Accumulation accumulation = call.ctx.accumulation.value_or(Accumulation::kFast);
-  if (accumulation == Accumulation::kReproducible) {
-    return SumRowsReproducibly<T, kUpdate>(call, job, p.ids.num_segments);
+  PreparedSums<T> sums = {};
+  sums.factors = *std::move(factors);
+  sums.accumulation = p.width > 0 ? call.ctx.accumulation.value_or(Accumulation::kFast) : Accumulation::kFast;
+  sums.job.grad = p.grad.As<T>();
+  sums.job.width = p.width;
+  sums.job.contributions = plan.contributions.data();
+  sums.job.n = p.ids.n();
+  sums.job.unique_before = plan.unique_before;
+  sums.job.counts = p.divides_by_count() ? plan.counts : nullptr;
+  sums.job.combiner = p.combiner;
+  sums.job.factors = sums.factors.data();
+  Result<Scratch<char>> memory =
+      PrepareSums(call, sums.job, sums.accumulation, p.ids.num_segments, /*read_early=*/p.plan == nullptr);
+  if (!memory.ok()) return memory.status();
+  sums.memory = *std::move(memory);
+  return Result<PreparedSums<T>>(std::move(sums));  // `return sums` would copy with nvcc 13.0
+}
+
+template <bool kUpdate = false, class T>
+Status RunSums(const Call& call, PreparedSums<T>& sums, const RowSink<T>& sink) noexcept {
+  sums.job.sink = sink;
+  if (sums.accumulation == Accumulation::kReproducible) return SumRowsReproducibly<T, kUpdate>(call, sums.job);
+  return SumRows<T, kUpdate>(call, sums.job, sums.accumulation);
+}
+
+// Sums the rows of a problem into the sink that make_sink(number of unique rows) returns. Without a plan it is made
+// now, and the host waits for that number. Meanwhile the GPU runs what the sums need besides.
+template <class T, bool kUpdate = false, class MakeSink>
+Status PlanAndSum(const Call& any_call, const GradProblem& p, const MakeSink& make_sink) noexcept {
+  const auto sum = [&](Result<PreparedSums<T>>& sums, int64_t num_unique) -> Status {
+    if (!sums.ok()) return sums.status();
+    const Result<RowSink<T>> sink = make_sink(num_unique);
+    return sink.ok() ? RunSums<kUpdate>(any_call, *sums, *sink) : sink.status();
+  };
+  if (p.plan != nullptr) {
+    const Plan& plan = p.plan->device_sorted;
+    Result<PreparedSums<T>> sums = Prepare<T>(any_call, p, plan, plan.order);
+    return sum(sums, plan.num_unique);
   }
-  return SumRows<T, kUpdate>(call, job, accumulation);
+  const Result<UncapturedCall> call = UncapturedCall::From(any_call);
+  if (!call.ok()) return call.status();
+  const Result<ReportTo> report = ReportTo::ThisThread();
+  if (!report.ok()) return report.status();
+  Result<Plan> plan = QueuePlan(*call, p.ids, PartsFor(p), {}, *report);
+  if (!plan.ok()) return plan.status();
+  // Segment ids mostly ascend. Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
+  Result<PreparedSums<T>> sums = p.ids.num_segments > 0 ? Prepare<T>(*call, p, *plan, SegmentOrder::kAscending, &*plan)
+                                                        : Result<PreparedSums<T>>(PreparedSums<T>{});
+  const Result<Report> read = report->Await(*call, p.ids);  // also after an error: the report may still be written
+  if (!read.ok()) return read.status();
+  TakeReport(*read, *plan);
+  if (sums.ok() && DividesByWeights(p) && plan->order == SegmentOrder::kDescending) {
+    sums = Prepare<T>(*call, p, *plan, plan->order);
+  }
+  return sum(sums, plan->num_unique);
 }
 
 // The shape of an output of that many rows.
@@ -128,13 +155,17 @@ Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const
                      sink.unique_rows, sink.unique_is_wide, p.ids.table_rows);
 }
 
-// Queues plan and sums into a sink that may have room for fewer or more rows than there are.
+// Queues plan and sums into a sink that may have room for fewer or more rows than there are. `order` is that of segment
+// ids, or what it is assumed to be.
 template <class T>
-Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to) noexcept {
-  const Result<Plan> plan = QueuePlan(call, p.ids, PartsFor(p), {}, to);
+Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to,
+                   SegmentOrder order) noexcept {
+  Result<Plan> plan = QueuePlan(call, p.ids, PartsFor(p), {}, to);
   if (!plan.ok()) return plan.status();
   // Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
-  return p.ids.num_segments > 0 ? RunSums<T>(call, p, *plan, sink) : Status();
+  if (p.ids.num_segments == 0) return {};
+  Result<PreparedSums<T>> sums = Prepare<T>(call, p, *plan, order, &*plan);
+  return sums.ok() ? RunSums(call, *sums, sink) : sums.status();
 }
 
 template <class T>
@@ -146,8 +177,9 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
   if (!report.ok()) return report.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const ReportTo to = {report->As<PaddedReport>(), /*token=*/0, form, max_unique};
-  const Status queued =
-      p.ids.n() == 0 || p.ids.table_rows == 0 ? QueueEmptyReport(call, p.ids, to) : QueueGradV2(call, p, sink, to);
+  const Status queued = p.ids.n() == 0 || p.ids.table_rows == 0
+                            ? QueueEmptyReport(call, p.ids, to)
+                            : QueueGradV2(call, p, sink, to, SegmentOrder::kUnknown);
   if (!queued.ok()) return queued;
   if (Status s = Pad(call, p, sink, to.report); !s.ok()) return s;
   return SparseSegmentGradV2PaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices),
@@ -174,6 +206,18 @@ Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t num_unique) no
 }
 
 template <class T>
+Result<SparseSegmentGradV2Output> GradV2OnceCounted(const Call& call, const GradProblem& p) noexcept {
+  std::optional<Result<SparseSegmentGradV2Output>> rows;
+  const Status summed = PlanAndSum<T>(call, p, [&](int64_t num_unique) -> Result<RowSink<T>> {
+    rows = AllocateRows(call, p, num_unique);
+    if (!rows->ok()) return rows->status();
+    return SinkOf<T>((*rows)->output, (*rows)->sorted_unique_indices);
+  });
+  if (!summed.ok()) return summed;
+  return *std::move(rows);
+}
+
+template <class T>
 Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, const GradProblem& p) noexcept {
   const Result<UncapturedCall> uncaptured = UncapturedCall::From(any_call);
   if (!uncaptured.ok()) return uncaptured.status();
@@ -183,10 +227,11 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MaxUnique(p));
   if (!rows.ok()) return rows.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
-  const Status queued = QueueGradV2(call, p, sink, *report);
+  const Status queued = QueueGradV2(call, p, sink, *report, SegmentOrder::kAscending);
   const Result<Report> read = report->Await(call, p.ids);  // also after an error: the report may still be written
   if (!queued.ok()) return queued;
   if (!read.ok()) return read.status();
+  if (DividesByWeights(p) && read->descending != 0) return GradV2OnceCounted<T>(call, p);
   const auto num_unique = static_cast<int64_t>(read->count);
   Result<Tensor> output = FirstRows(call, std::move(rows->output), num_unique);
   if (!output.ok()) return output.status();
@@ -216,7 +261,8 @@ Result<SparseSegmentGradV2Output> RowsToUpdate(const GradProblem& p, const Conte
   Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, MaxUnique(p));
   if (!rows.ok()) return rows.status();
   const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    return RunSums<T>(*call, p, p.plan->device_sorted, SinkOf<T>(rows->output, rows->sorted_unique_indices));
+    return PlanAndSum<T>(
+        *call, p, [&](int64_t) -> Result<RowSink<T>> { return SinkOf<T>(rows->output, rows->sorted_unique_indices); });
   });
   if (!summed.ok()) return summed;
   return rows;
@@ -228,18 +274,10 @@ Result<SparseSegmentGradV2Output> GradV2(const GradProblem& p, const Context& ct
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   if (p.ids.n() == 0 || p.ids.table_rows == 0) return AllocateRows(*call, p, 0);
-  if (HasRoomForAll(*call, p)) {
-    return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() { return GradV2WithRoomForAll<T>(*call, p); });
-  }
-  const Result<PlanOf> plan = PlanOf::Make(*call, p);
-  if (!plan.ok()) return plan.status();
-  Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, (*plan)->num_unique);
-  if (!rows.ok()) return rows.status();
-  const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    return RunSums<T>(*call, p, **plan, SinkOf<T>(rows->output, rows->sorted_unique_indices));
+  const bool room_for_all = HasRoomForAll(*call, p);
+  return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
+    return room_for_all ? GradV2WithRoomForAll<T>(*call, p) : GradV2OnceCounted<T>(*call, p);
   });
-  if (!summed.ok()) return summed;
-  return rows;
 }
 
 Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& p, PaddedForm form, int64_t max_unique,
@@ -257,15 +295,14 @@ Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
   if (!output.ok()) return output.status();
   if (Status s = call->Fill(output->data(), 0, output->bytes()); !s.ok()) return s;
   if (p.ids.n() == 0 || p.ids.table_rows == 0) return output;
-  const Result<PlanOf> plan = PlanOf::Make(*call, p);
-  if (!plan.ok()) return plan.status();
-  if (p.width == 0) return output;
   const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    RowSink<T> sink = {};
-    sink.output = output->As<T>();
-    sink.dense = true;
-    sink.max_rows = p.ids.table_rows;
-    return RunSums<T>(*call, p, **plan, sink);
+    return PlanAndSum<T>(*call, p, [&](int64_t) -> Result<RowSink<T>> {
+      RowSink<T> sink = {};
+      sink.output = output->As<T>();
+      sink.dense = true;
+      sink.max_rows = p.ids.table_rows;
+      return sink;
+    });
   });
   if (!summed.ok()) return summed;
   return output;
@@ -281,10 +318,9 @@ Status GradApply(const GradProblem& p, const UpdateProblem& update, const Contex
   if (p.coalesced) return ApplyCoalesced(p, update, ctx);
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
-  const Result<PlanOf> plan = PlanOf::Make(*call, p);
-  if (!plan.ok()) return plan.status();
-  return Visit(FloatTypes{}, p.grad.dtype,
-               [&]<class T>() { return RunSums<T, true>(*call, p, **plan, SinkOf<T>(update, p)); });
+  return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
+    return PlanAndSum<T, true>(*call, p, [&](int64_t) -> Result<RowSink<T>> { return SinkOf<T>(update, p); });
+  });
 }
 
 extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_segment = {

@@ -1,5 +1,6 @@
-// Finds the magnitudes that kReproducible needs, in two kernels: of the gradient's rows, and of the rows of sums that
-// extend over several groups. SumGroupsKernel finds those of the other rows while it has them.
+// Prepares sums: memory and, for kReproducible, the magnitudes that it needs, in two kernels: of the gradient's rows,
+// and of the rows of sums that extend over several groups. SumGroupsKernel finds those of the other rows while it has
+// them.
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 
 namespace raggrad::sparse_segment::on_cuda {
@@ -8,117 +9,206 @@ namespace {
 using cuda::Call;
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
-constexpr int kWarps = kThreads / static_cast<int>(cuda::kWarp);
+constexpr int kSpanningThreads = cuda::kTuning.spanning_threads_per_block;
+static_assert(kContributionsPerGroup % kSpanningThreads == 0, "each thread has equally many contributions");
+constexpr int kRowsAtOnce = cuda::kTuning.describe_rows_in_flight;
 
-// Sets largest[s] to the largest finite magnitude of row s, with a team of lanes for each row, and clears `spanning`.
+// Describes all rows of the gradient, with a team of lanes for kRowsAtOnce of them, and clears the spanning rows.
+// read_early: the gradient is read while the kernel before still runs.
 template <class T, int kColumns>
-__global__ void LargestKernel(const T* grad, int64_t width, int64_t num_segments, int lanes, SumType<T>* largest,
-                              SpanningRow<SumType<T>>* spanning, int64_t groups) {
+__global__ void __launch_bounds__(kThreads)
+    DescribeKernel(const SumJob<T> job, int64_t num_segments, int lanes, bool read_early) {
   using A = SumType<T>;
-  cuda::AwaitKernelBefore();
+  if (!read_early) cuda::AwaitKernelBefore();
   cuda::LetNextKernelStart();
   const int64_t thread = cuda::GlobalThread();
-  if (spanning != nullptr && thread < groups) spanning[thread] = {};
-  const int64_t segment = thread / lanes;
+  const int64_t first = thread / lanes * kRowsAtOnce;
   const auto lane = static_cast<int>(threadIdx.x) % lanes;
-  A found = 0;
-  if (segment < num_segments) {
-    const T* const row = grad + segment * width;
-    for (int64_t c = lane * kColumns; c < width; c += lanes * kColumns) {
-      const auto x = Load<kColumns>(row + c);
-      for (int k = 0; k < kColumns; ++k) found = LargerFinite(found, cuda::Widen(x.values[k]));
+  const T* const row = job.grad + first * job.width;
+  A largest[kRowsAtOnce] = {};
+  for (int64_t c = lane * kColumns; c < job.width; c += lanes * kColumns) {
+    Columns<T, kColumns> x[kRowsAtOnce];
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (first + r < num_segments) x[r] = Load<kColumns>(row + r * job.width + c);
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (first + r >= num_segments) continue;
+      for (int k = 0; k < kColumns; ++k) largest[r] = fmax(largest[r], fabs(cuda::Widen(x[r].values[k])));  // no NaN
     }
   }
-  found = LargestOfLanes(found, lanes);
-  if (segment < num_segments && lane == 0) largest[segment] = found;
-}
-
-// The first i in [low, high) whose row is at least `row`, or high. By all lanes of a warp.
-__device__ int64_t FirstAtLeast(const Contribution* sorted, int64_t low, int64_t high, uint64_t row) {
-  while (low < high) {
-    const int64_t step = (high - low + cuda::kWarp - 1) / cuda::kWarp;
-    const int64_t probe = low + step * (cuda::Lane() + 1) - 1;
-    const bool less = probe < high && sorted[probe].row < row;
-    low += step * __popc(__ballot_sync(cuda::kAllLanes, less));
-    high = min(high, low + step - 1);
+#pragma unroll
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    if (largest[r] - largest[r] == 0) continue;
+    largest[r] = 0;  // there are infinities, which do not count
+    for (int64_t c = lane * kColumns; c < job.width; c += lanes * kColumns) {
+      for (int k = 0; k < kColumns; ++k) {
+        largest[r] = LargerFinite(largest[r], cuda::Widen(row[r * job.width + c + k]));
+      }
+    }
   }
-  return low;
+  if (read_early) cuda::AwaitKernelBefore();  // it may still need the memory that is written now
+  if (job.spanning != nullptr && thread < GroupsOf(job.n)) job.spanning[thread] = {};
+#pragma unroll
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    const A found = LargestOfLanes(largest[r], lanes);
+    if (lane != 0 || first + r >= num_segments) continue;
+    // Factors are at most 1, so that no product overflows.
+    const A factor = job.factors != nullptr ? A{1} : job.SegmentFactor(static_cast<uint32_t>(first + r));
+    job.segment_rows[first + r] = {factor, cuda::Multiply(found, factor)};
+  }
 }
 
-// A warp for each group. It takes part in the search for the magnitudes of the row that began before the group, and of
+// The group where `row` began, which has contributions in `group` and in the group before. Called by all lanes of a
+// warp.
+__device__ int64_t GroupOfBegin(const Contribution* sorted, int64_t group, uint32_t row) {
+  // The last contribution of group `in` is of this row. That of group `out` is not, or there is no such group. The
+  // first round probes the 32 groups before, since few rows extend further.
+  int64_t in = group - 1;
+  int64_t out = -1;
+  for (int64_t step = 1; in - out > 1; step = (in - out + 31) / 32) {
+    const int64_t probe = in - step * (static_cast<int64_t>(cuda::Lane()) + 1);
+    const bool same = probe > out && sorted[(probe + 1) * kContributionsPerGroup - 1].row == row;
+    const uint32_t all_same = __ballot_sync(cuda::kAllLanes, same);
+    in -= step * __popc(all_same);
+    if (all_same != cuda::kAllLanes) out = max(out, in - step);
+  }
+  return in;
+}
+
+// A block for each group. It takes part in the search for the magnitudes of the row that began before the group, and of
 // the row that begins in it and extends into the next.
 template <class T>
-__global__ void SpanningKernel(const SumJob<T> job, int64_t groups, SpanningRow<SumType<T>>* spanning,
-                               uint32_t* began_in) {
+__global__ void __launch_bounds__(kSpanningThreads) SpanningKernel(const SumJob<T> job) {
   using A = SumType<T>;
+  constexpr int kPerThread = kContributionsPerGroup / kSpanningThreads;
+  __shared__ SpanningRow<A> found[2];  // in this group, of the two rows
+  if (threadIdx.x < 2) found[threadIdx.x] = {};
   cuda::AwaitKernelBefore();
   cuda::LetNextKernelStart();
-  const int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / cuda::kWarp;
-  if (group >= groups) return;
-  const unsigned lane = cuda::Lane();
+  const int64_t group = blockIdx.x;
   const Contribution* const sorted = job.contributions;
   const int64_t begin = group * kContributionsPerGroup, end = min(begin + kContributionsPerGroup, job.n);
+  Contribution contributions[kPerThread];
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    const int64_t i = begin + threadIdx.x + k * kSpanningThreads;
+    if (i < end) contributions[k] = sorted[i];
+  }
   const uint32_t first_row = sorted[begin].row, last_row = sorted[end - 1].row;
   const bool began_before = begin > 0 && sorted[begin - 1].row == first_row;
-  const bool goes_on = end < job.n && sorted[end].row == last_row;
-
-  // Adds the contributions of `row` that lie in [begin, end) to the row that began in group `owner`.
-  const auto take = [&](uint32_t row, int64_t owner) {
-    A largest = 0;
+  const bool goes_on = end < job.n && sorted[end].row == last_row && !(began_before && first_row == last_row);
+  A largest[kPerThread] = {};
+#pragma unroll
+  for (int k = 0; k < kPerThread; ++k) {
+    const int64_t i = begin + threadIdx.x + k * kSpanningThreads;
+    const bool taken = i < end && ((began_before && contributions[k].row == first_row) ||
+                                   (goes_on && contributions[k].row == last_row));
+    if (taken) largest[k] = job.Described(i, contributions[k].segment).largest;
+  }
+  const int64_t owner = began_before ? GroupOfBegin(sorted, group, first_row) : group;
+  if (threadIdx.x == 0) job.began_in[group] = static_cast<uint32_t>(owner);
+  __syncthreads();
+  // Adds the contributions of `row` in this group to the row that began in group `began_in`.
+  const auto take = [&](uint32_t row, SpanningRow<A>& sum, int64_t began_in) {
+    A most = 0;
     uint32_t count = 0;
-    for (int64_t i = begin + lane; i < end; i += cuda::kWarp) {
-      const Contribution contribution = sorted[i];
-      if (contribution.row != row) continue;
-      const A x = job.Largest(contribution.segment, job.Factor(i, contribution.segment));
-      if (x > largest) largest = x;
+#pragma unroll
+    for (int k = 0; k < kPerThread; ++k) {
+      if (begin + threadIdx.x + k * kSpanningThreads >= end || contributions[k].row != row) continue;
+      most = fmax(most, largest[k]);
       ++count;
     }
-    largest = LargestOfLanes(largest, cuda::kWarp);
+    most = LargestOfLanes(most, cuda::kWarp);
     count = __reduce_add_sync(cuda::kAllLanes, count);
-    if (lane != 0) return;
-    AtomicLarger(&spanning[owner].largest, largest);
-    atomicAdd(&spanning[owner].count, count);
+    if (cuda::Lane() == 0 && count > 0) {
+      AtomicLarger(&sum.largest, most);
+      atomicAdd(&sum.count, count);
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    AtomicLarger(&job.spanning[began_in].largest, sum.largest);
+    atomicAdd(&job.spanning[began_in].count, sum.count);
   };
-  if (began_before) {
-    const int64_t owner = FirstAtLeast(sorted, 0, begin, first_row) / kContributionsPerGroup;
-    if (lane == 0) began_in[group] = static_cast<uint32_t>(owner);
-    take(first_row, owner);
-  }
-  if (goes_on && !(began_before && first_row == last_row)) take(last_row, group);
+  if (began_before) take(first_row, found[0], owner);
+  if (goes_on) take(last_row, found[1], group);
 }
 
 template <class T, int kColumns>
-Status QueueLargest(const Call& call, const SumJob<T>& job, int64_t num_segments, SumType<T>* largest,
-                    SpanningRow<SumType<T>>* spanning) noexcept {
+Status QueueDescribe(const Call& call, const SumJob<T>& job, int64_t num_segments, bool read_early) noexcept {
   int lanes = 1;
   while (lanes < static_cast<int>(cuda::kWarp) && lanes * kColumns < job.width) lanes *= 2;
-  const int64_t groups = GroupsOf(job.n);
-  return call.LaunchEarly(LargestKernel<T, kColumns>, cuda::Blocks(std::max(num_segments * lanes, groups), kThreads),
-                          kThreads, 0, job.grad, job.width, num_segments, lanes, largest, spanning, groups);
+  const int64_t teams = (num_segments + kRowsAtOnce - 1) / kRowsAtOnce;
+  return call.LaunchEarly(DescribeKernel<T, kColumns>, cuda::Blocks(std::max(teams * lanes, GroupsOf(job.n)), kThreads),
+                          kThreads, 0, job, num_segments, lanes, read_early);
 }
+
+template <class T>
+Status QueueMagnitudes(const Call& call, const SumJob<T>& job, int64_t num_segments, bool read_early) noexcept {
+  constexpr int kColumns = 16 / sizeof(T);
+  const bool aligned = job.width % kColumns == 0 && reinterpret_cast<uintptr_t>(job.grad) % 16 == 0;
+  const Status queued = aligned ? QueueDescribe<T, kColumns>(call, job, num_segments, read_early)
+                                : QueueDescribe<T, 1>(call, job, num_segments, read_early);
+  if (!queued.ok() || job.spanning == nullptr) return queued;
+  return call.LaunchEarly(SpanningKernel<T>, static_cast<unsigned>(GroupsOf(job.n)), kSpanningThreads, 0, job);
+}
+
+// Parts of one block of memory, each aligned for every type.
+class Cutter {
+ public:
+  // Adds a part of `count` values and returns where it begins.
+  template <class V>
+  int64_t Add(int64_t count) noexcept {
+    constexpr int64_t kAlignment = 16;
+    const int64_t begin = size_;
+    size_ += (count * static_cast<int64_t>(sizeof(V)) + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  }
+  int64_t size() const noexcept { return size_; }
+
+ private:
+  int64_t size_ = 0;
+};
 
 }  // namespace
 
 template <class T>
-Status QueueMagnitudes(const Call& call, const SumJob<T>& job, int64_t num_segments, SumType<T>* largest,
-                       SpanningRow<SumType<T>>* spanning, uint32_t* began_in) noexcept {
-  constexpr int kColumns = 16 / sizeof(T);
-  const bool aligned = job.width % kColumns == 0 && reinterpret_cast<uintptr_t>(job.grad) % 16 == 0;
-  const Status queued = aligned ? QueueLargest<T, kColumns>(call, job, num_segments, largest, spanning)
-                                : QueueLargest<T, 1>(call, job, num_segments, largest, spanning);
-  if (!queued.ok() || spanning == nullptr) return queued;
+Result<Scratch<char>> PrepareSums(const Call& call, SumJob<T>& job, Accumulation accumulation, int64_t num_segments,
+                                  bool read_early) noexcept {
+  using A = SumType<T>;
+  const bool exact = accumulation == Accumulation::kReproducible;
   const int64_t groups = GroupsOf(job.n);
-  return call.LaunchEarly(SpanningKernel<T>, cuda::Blocks(groups, kWarps), kThreads, 0, job, groups, spanning,
-                          began_in);
+  const int64_t spanning_groups = exact && groups > 1 ? groups : 0;
+  // Of rows that extend over several groups: none if there is only one, or if one team sums a whole row.
+  const int64_t part = exact ? ExactSums<T, 1>::kParts * sizeof(double) : sizeof(A);
+  const int64_t parts = groups == 1 || accumulation == Accumulation::kSequential ? 0 : groups * job.width * part;
+  Cutter cutter;
+  const int64_t carries = cutter.Add<char>(parts), tails = cutter.Add<char>(parts);
+  const int64_t segment_rows = cutter.Add<SegmentRow<A>>(exact ? num_segments : 0);
+  const int64_t spanning = cutter.Add<SpanningRow<A>>(spanning_groups);
+  const int64_t began_in = cutter.Add<uint32_t>(spanning_groups);
+  Result<Scratch<char>> memory = Scratch<char>::Make(call.device_memory(), cutter.size());
+  if (!memory.ok()) return memory;
+  char* const data = memory->data();
+  if (parts > 0) {
+    job.carries = data + carries;
+    job.tails = data + tails;
+  }
+  if (!exact) return memory;
+  job.segment_rows = reinterpret_cast<SegmentRow<A>*>(data + segment_rows);
+  if (spanning_groups > 0) {
+    job.spanning = reinterpret_cast<SpanningRow<A>*>(data + spanning);
+    job.began_in = reinterpret_cast<uint32_t*>(data + began_in);
+  }
+  if (Status s = QueueMagnitudes(call, job, num_segments, read_early); !s.ok()) return s;
+  return memory;
 }
 
-template Status QueueMagnitudes<Half>(const Call&, const SumJob<Half>&, int64_t, float*, SpanningRow<float>*,
-                                      uint32_t*) noexcept;
-template Status QueueMagnitudes<BFloat16>(const Call&, const SumJob<BFloat16>&, int64_t, float*, SpanningRow<float>*,
-                                          uint32_t*) noexcept;
-template Status QueueMagnitudes<float>(const Call&, const SumJob<float>&, int64_t, float*, SpanningRow<float>*,
-                                       uint32_t*) noexcept;
-template Status QueueMagnitudes<double>(const Call&, const SumJob<double>&, int64_t, double*, SpanningRow<double>*,
-                                        uint32_t*) noexcept;
+template Result<Scratch<char>> PrepareSums<Half>(const Call&, SumJob<Half>&, Accumulation, int64_t, bool) noexcept;
+template Result<Scratch<char>> PrepareSums<BFloat16>(const Call&, SumJob<BFloat16>&, Accumulation, int64_t,
+                                                     bool) noexcept;
+template Result<Scratch<char>> PrepareSums<float>(const Call&, SumJob<float>&, Accumulation, int64_t, bool) noexcept;
+template Result<Scratch<char>> PrepareSums<double>(const Call&, SumJob<double>&, Accumulation, int64_t, bool) noexcept;
 
 }  // namespace raggrad::sparse_segment::on_cuda

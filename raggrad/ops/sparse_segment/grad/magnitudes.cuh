@@ -53,6 +53,13 @@ __device__ A LargestOfLanes(A magnitude, int lanes) {
   return magnitude;
 }
 
+// A row of the gradient. Both are looked up together.
+template <class A>
+struct alignas(2 * sizeof(A)) SegmentRow {
+  A factor;   // of its contributions, unless these have their own
+  A largest;  // finite magnitude of its values, times the factor
+};
+
 // A row that begins in a group and extends into the next.
 template <class A>
 struct SpanningRow {

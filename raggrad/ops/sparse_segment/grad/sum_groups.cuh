@@ -21,9 +21,11 @@ inline constexpr int kTile = 32;
 inline constexpr int kTiles = kContributionsPerGroup / kTile;
 
 inline constexpr int kBatch = cuda::kTuning.sum_rows_in_flight;
-inline constexpr int kMaxLanes = cuda::kTuning.sum_max_lanes_per_team;
+template <class T>
+inline constexpr int kMaxLanes = cuda::kTuning.sum_max_lanes_per_team*(std::is_same_v<T, double> ? 2 : 1);
 static_assert(kTile % kBatch == 0, "batches do not go over the end of a tile");
-static_assert(kContributionsPerGroup % (kTiles * kMaxLanes) == 0, "each thread loads equally many contributions");
+static_assert(kContributionsPerGroup % (kTiles * kMaxLanes<double>) == 0,
+              "each thread loads equally many contributions");
 
 // Operands and sink of the sums.
 template <class T>
@@ -38,42 +40,56 @@ struct SumJob {
   const SumType<T>* factors;  // [n]: of each contribution; null without weights
   void* carries;              // [groups, kParts, width] Parts: a group's sum for the row that began before it
   void* tails;  // [groups, kParts, width] Parts: its sum for the row that begins in it and extends into the next
-  // Only for kReproducible: the largest finite magnitude of each segment's gradient row; for each group, the row that
-  // begins in it and extends into the next, and the group where the row began that its first contribution goes to.
-  const SumType<T>* largest;                // [segments]
-  const SpanningRow<SumType<T>>* spanning;  // [groups]
-  const uint32_t* began_in;                 // [groups]
+  // Only for kReproducible: the rows of the gradient; for each group, the row that begins in it and extends into the
+  // next, and the group where the row of its first contribution began. The last two are null if there is one group.
+  SegmentRow<SumType<T>>* segment_rows;  // [segments]
+  SpanningRow<SumType<T>>* spanning;     // [groups]
+  uint32_t* began_in;                    // [groups]
   RowSink<T> sink;
 
-  // The factor of contribution i, which is of that segment. Those of counts are computed in double and rounded once.
-  __device__ SumType<T> Factor(int64_t i, uint32_t segment) const {
-    if (factors != nullptr) return factors[i];
+  // The factor of contributions of that segment, if they have none of their own. Computed in double and rounded once.
+  __device__ SumType<T> SegmentFactor(uint32_t segment) const {
     if (counts == nullptr) return 1;
-    const double count = counts[segment];
-    return static_cast<SumType<T>>(1.0 / (combiner == SegmentCombiner::kMean ? count : sqrt(count)));
+    const uint32_t count = counts[segment];
+    if constexpr (std::is_same_v<SumType<T>, float>) {
+      // In float the same bits, and several times as fast: 1 / count is never so close to the middle of two floats
+      // that double could not tell.
+      constexpr uint32_t kExact = 1U << 24;  // counts up to this are floats
+      if (combiner == SegmentCombiner::kMean && count <= kExact) return 1.0F / static_cast<float>(count);
+    }
+    return static_cast<SumType<T>>(1.0 / (combiner == SegmentCombiner::kMean ? double(count) : sqrt(double(count))));
   }
-  // The largest finite magnitude of a contribution.
-  __device__ SumType<T> Largest(uint32_t segment, SumType<T> factor) const {
-    if (factors == nullptr && counts == nullptr) return largest[segment];
-    return LargestProduct(grad + segment * width, width, largest[segment], factor);
+  // The factor of contribution i, which is of that segment.
+  __device__ SumType<T> Factor(int64_t i, uint32_t segment) const {
+    return factors != nullptr ? factors[i] : SegmentFactor(segment);
+  }
+  // The same and, for kReproducible, the largest finite magnitude of the contribution.
+  __device__ SegmentRow<SumType<T>> Described(int64_t i, uint32_t segment) const {
+    SegmentRow<SumType<T>> row = segment_rows[segment];
+    if (factors != nullptr) {
+      row.factor = factors[i];
+      row.largest = LargestProduct(grad + segment * width, width, row.largest, row.factor);
+    }
+    return row;
   }
 };
 
-// Queues the sums of all rows of the job into its sink. kUpdate: the sink updates a table, instead of storing. Sets the
-// job's carries and tails. n > 0. Memory: two rows of sums for each group with kFast.
-template <class T, bool kUpdate>
-Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation) noexcept;
-
-// The same for kReproducible. Memory: two rows of doubles for each group (float64: four), and a magnitude for each of
-// num_segments segments.
-template <class T, bool kUpdate>
-Status SumRowsReproducibly(const cuda::Call& call, SumJob<T> job, int64_t num_segments) noexcept;
-
-// Queues the search for the magnitudes that SumRowsReproducibly needs. `spanning` and `began_in` are null if there is
-// only one group.
+// Memory that sums need. For kReproducible also queues the search for magnitudes. Sets pointers of the job. All of it
+// depends on the plan and the gradient alone, so it can be queued before the number of unique rows is known. n > 0.
+// read_early: the plan is queued in this call, so the gradient may be read while that is made.
+// Memory: two rows of sums for each group with kFast. kReproducible: two rows of doubles (float64: four) and 12 bytes
+// (float64: 20) for each group, and two values for each of num_segments segments.
 template <class T>
-Status QueueMagnitudes(const cuda::Call& call, const SumJob<T>& job, int64_t num_segments, SumType<T>* largest,
-                       SpanningRow<SumType<T>>* spanning, uint32_t* began_in) noexcept;
+Result<Scratch<char>> PrepareSums(const cuda::Call& call, SumJob<T>& job, Accumulation accumulation,
+                                  int64_t num_segments, bool read_early) noexcept;
+
+// Queues the sums of all rows of a prepared job into its sink. kUpdate: the sink updates a table, instead of storing.
+template <class T, bool kUpdate>
+Status SumRows(const cuda::Call& call, const SumJob<T>& job, Accumulation accumulation) noexcept;
+
+// The same for kReproducible.
+template <class T, bool kUpdate>
+Status SumRowsReproducibly(const cuda::Call& call, const SumJob<T>& job) noexcept;
 
 // A group of contributions, in shared memory.
 template <class A>
@@ -121,18 +137,24 @@ __device__ void LoadGroup(const SumJob<T>& job, int64_t first, Group<SumType<T>>
   __syncthreads();
 }
 
+// The number of rows that begin in earlier tiles of a loaded group. Called by all lanes of a warp.
+template <class A>
+__device__ uint32_t UniqueBefore(const Group<A>& group, int tile) {
+  const unsigned t = cuda::Lane();
+  const int begins = t < static_cast<unsigned>(tile) ? __popc(group.begins[t]) : 0;
+  return __reduce_add_sync(cuda::kAllLanes, static_cast<uint32_t>(begins));
+}
+
 // Loads scales and unique_before. Separate from LoadGroup, so that loads of the gradient are in flight meanwhile.
 template <class T>
 __device__ void LoadScales(const SumJob<T>& job, int64_t first, Group<SumType<T>>& group) {
   ForEachInGroup([&](int k) {
+    const int tile = k / kTile, lane = k % kTile;
     const int64_t i = first + k;
-    if (i < job.n) group.scales[k / kTile][k % kTile] = job.Factor(i, group.segments[k / kTile][k % kTile]);
+    if (i < job.n) group.scales[tile][lane] = job.Factor(i, group.segments[tile][lane]);
+    const uint32_t unique_before = UniqueBefore(group, tile);
+    if (lane == 0) group.unique_before[tile] = unique_before;
   });
-  if (threadIdx.x < kTiles) {
-    uint32_t unique_before = 0;
-    for (uint32_t t = 0; t < threadIdx.x; ++t) unique_before += static_cast<uint32_t>(__popc(group.begins[t]));
-    group.unique_before[threadIdx.x] = unique_before;
-  }
   __syncthreads();
 }
 
@@ -164,35 +186,45 @@ struct GroupRows {
     largest[r] = row.largest;
     counts[r] = row.count;
   }
-  __device__ SumGrid<A> GridOfRow(uint32_t r) const { return GridOf(largest[r], int64_t{counts[r]}); }
+  __device__ SumGrid<A> GridOfRow(uint32_t r) const { return GridOf(largest[r], counts[r]); }
 };
 
-// Finds the rows of a loaded group. Cleared before. By all threads of the block.
+// Loads scales and unique_before, and finds the rows of the group. Cleared before. By all threads of the block.
 template <class T>
-__device__ void FindGroupRows(const SumJob<T>& job, int64_t first, const Group<SumType<T>>& group,
-                              GroupRows<SumType<T>>& rows) {
+__device__ void LoadScalesAndRows(const SumJob<T>& job, int64_t first, uint32_t began_in, Group<SumType<T>>& group,
+                                  GroupRows<SumType<T>>& rows) {
   using A = SumType<T>;
+  SpanningRow<A> began_before = {}, goes_on = {};
+  if (job.spanning != nullptr) {
+    began_before = job.spanning[began_in];
+    goes_on = job.spanning[blockIdx.x];
+  }
+  const uint32_t begin_here = UniqueBefore(group, kTiles);
   ForEachInGroup([&](int k) {
     const int tile = k / kTile, lane = k % kTile;
-    const bool exists = first + k < job.n;
-    A largest = exists ? job.Largest(group.segments[tile][lane], group.scales[tile][lane]) : A{0};
+    SegmentRow<A> row = {};
+    if (first + k < job.n) row = job.Described(first + k, group.segments[tile][lane]);
+    group.scales[tile][lane] = row.factor;
+    const uint32_t unique_before = UniqueBefore(group, tile);
+    if (lane == 0) group.unique_before[tile] = unique_before;
+
     const uint32_t begins = group.begins[tile], later = begins >> lane >> 1;
     const int end = later == 0 ? kTile : lane + __ffs(static_cast<int>(later));  // of the row in this tile
     for (int step = 1; step < kTile; step *= 2) {
-      const A other = __shfl_down_sync(cuda::kAllLanes, largest, step);
-      if (lane + step < end && other > largest) largest = other;
+      const A other = __shfl_down_sync(cuda::kAllLanes, row.largest, step);
+      if (lane + step < end && other > row.largest) row.largest = other;
     }
-    if (!exists || (lane > 0 && (begins >> lane & 1) == 0)) return;
-    const uint32_t r = group.unique_before[tile] + static_cast<uint32_t>(__popc(begins & ((2U << lane) - 1)));
-    AtomicLarger(&rows.largest[r], largest);
-    atomicAdd(&rows.counts[r], static_cast<uint32_t>(end - lane));
+    if (lane > 0 && (begins >> lane & 1) == 0) return;
+    const uint32_t r = unique_before + static_cast<uint32_t>(__popc(begins & ((2U << lane) - 1)));
+    if (r == 0) {
+      rows.Set(r, began_before);
+    } else if (r == begin_here && group.GoesOn(kTiles - 1)) {
+      rows.Set(r, goes_on);
+    } else {
+      AtomicLarger(&rows.largest[r], row.largest);
+      atomicAdd(&rows.counts[r], static_cast<uint32_t>(end - lane));
+    }
   });
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    if ((group.begins[0] & 1) == 0) rows.Set(0, job.spanning[job.began_in[blockIdx.x]]);
-    const uint32_t last = group.unique_before[kTiles - 1] + static_cast<uint32_t>(__popc(group.begins[kTiles - 1]));
-    if (group.GoesOn(kTiles - 1) && last > 0) rows.Set(last, job.spanning[blockIdx.x]);
-  }
   __syncthreads();
 }
 
@@ -217,11 +249,21 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
   }
 }
 
+// Blocks that should fit on a multiprocessor.
+template <class T, bool kUpdate>
+constexpr int SumBlocks(Accumulation accumulation) {
+  const bool heavy = accumulation == Accumulation::kSequential || std::is_same_v<T, double> ||
+                     (kUpdate && accumulation == Accumulation::kReproducible);
+  const int blocks =
+      heavy ? cuda::kTuning.sum_heavy_blocks_per_multiprocessor : cuda::kTuning.sum_blocks_per_multiprocessor;
+  return blocks * kMaxLanes<float> / kMaxLanes<T>;
+}
+
 // Block (x, y) sums group x, in the columns of strip first_strip + y. A strip is the columns of a team, which has
 // 2^lane_bits lanes. With kSequential the team where a row begins adds all of it, left to right, and leaves nothing to
 // CombineGroupsKernel.
 template <class T, int kColumns, bool kUpdate, Accumulation kAccumulation>
-__global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_per_multiprocessor)
+__global__ void __launch_bounds__(kTiles* kMaxLanes<T>, SumBlocks<T, kUpdate>(kAccumulation))
     SumGroupsKernel(const SumJob<T> job, int lane_bits, int64_t first_strip) {
   using A = SumType<T>;
   constexpr bool kExact = kAccumulation == Accumulation::kReproducible;
@@ -230,12 +272,14 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
   struct NoRows {};
   __shared__ Group<A> group;
   __shared__ std::conditional_t<kExact, GroupRows<A>, NoRows> rows;
-  __shared__ Part carries[kTiles][kMaxLanes][Sums::kParts][kColumns];
+  __shared__ Part carries[kTiles][kMaxLanes<T>][Sums::kParts][kColumns];
   const int64_t first = int64_t{blockIdx.x} * kContributionsPerGroup;
   const int64_t strip = first_strip + blockIdx.y;
   if constexpr (kExact) rows.Clear();
   cuda::AwaitKernelBefore();
   cuda::LetNextKernelStart();  // only now: CombineGroupsKernel reads the plan before it waits for this kernel
+  uint32_t began_in = 0;
+  if constexpr (kExact) began_in = job.began_in != nullptr ? job.began_in[blockIdx.x] : 0;
   LoadGroup(job, first, group);
 
   const int lane = static_cast<int>(threadIdx.x) & ((1 << lane_bits) - 1);
@@ -251,8 +295,11 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes, cuda::kTuning.sum_blocks_pe
     for (int b = 0; b < kBatch; ++b) x[b] = LoadPacked<kColumns>(columns + group.offsets[tile][j + b]);
   };
   load_batch(0);
-  LoadScales(job, first, group);
-  if constexpr (kExact) FindGroupRows(job, first, group, rows);
+  if constexpr (kExact) {
+    LoadScalesAndRows(job, first, began_in, group, rows);
+  } else {
+    LoadScales(job, first, group);
+  }
   if (strip == 0 && job.sink.unique_rows != nullptr) WriteUniqueRows(job, first, group);
 
   const uint32_t begins = group.begins[tile];

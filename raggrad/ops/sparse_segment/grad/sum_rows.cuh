@@ -25,7 +25,7 @@ template <class T, int kColumns>
 Status LaunchSumGroups(const Call& call, const SumJob<T>& job, SumGroupsFunction<T> kernel) noexcept {
   const int64_t lanes_wanted = (job.width + kColumns - 1) / kColumns;
   int lane_bits = 1;  // a block needs a warp
-  while (1 << lane_bits < std::min<int64_t>(lanes_wanted, kMaxLanes)) ++lane_bits;
+  while (1 << lane_bits < std::min<int64_t>(lanes_wanted, kMaxLanes<T>)) ++lane_bits;
   const unsigned threads = static_cast<unsigned>(kTiles) << lane_bits;
   // Without columns there is still one strip, which writes the unique rows.
   const int64_t strips = std::max<int64_t>((lanes_wanted + (1 << lane_bits) - 1) >> lane_bits, 1);
@@ -69,64 +69,30 @@ Status WithColumns(const SumJob<T>& job, const F& f) noexcept {
   return f.template operator()<kColumns>();
 }
 
-// Memory for the parts of rows that extend over several groups; null if there is one group only. Sets carries and
-// tails.
-template <class Sums, class T>
-Result<Scratch<typename Sums::Part>> MakeParts(const Call& call, SumJob<T>& job) noexcept {
-  using Part = typename Sums::Part;
-  const int64_t groups = GroupsOf(job.n);
-  const int64_t places = groups == 1 ? 0 : groups * Sums::kParts * job.width;
-  Result<Scratch<Part>> parts = Scratch<Part>::Make(call.device_memory(), 2 * places);
-  if (!parts.ok()) return parts;
-  job.carries = parts->data();
-  job.tails = parts->data() + places;
-  return parts;
-}
-
 }  // namespace sum_rows_internal
 
 template <class T, bool kUpdate>
-Status SumRows(const cuda::Call& call, SumJob<T> job, Accumulation accumulation) noexcept {
+Status SumRows(const cuda::Call& call, const SumJob<T>& job, Accumulation accumulation) noexcept {
   using namespace sum_rows_internal;
-  using Sums = RoundedSums<T, 1>;
   const bool fast = accumulation == Accumulation::kFast;
-  const auto parts = fast ? MakeParts<Sums>(call, job) : Scratch<SumType<T>>();
-  if (!parts.ok()) return parts.status();
   const Status summed = WithColumns<T, kUpdate, 16 / sizeof(T)>(job, [&]<int kColumns>() {
     return LaunchSumGroups<T, kColumns>(call, job,
                                         fast ? &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kFast>
                                              : &SumGroupsKernel<T, kColumns, kUpdate, Accumulation::kSequential>);
   });
-  if (!summed.ok() || parts->data() == nullptr) return summed;
-  return CombineGroups<T, kUpdate, Sums>(call, job);
+  if (!summed.ok() || job.carries == nullptr) return summed;
+  return CombineGroups<T, kUpdate, RoundedSums<T, 1>>(call, job);
 }
 
 template <class T, bool kUpdate>
-Status SumRowsReproducibly(const cuda::Call& call, SumJob<T> job, int64_t num_segments) noexcept {
+Status SumRowsReproducibly(const cuda::Call& call, const SumJob<T>& job) noexcept {
   using namespace sum_rows_internal;
-  using A = SumType<T>;
-  using Sums = ExactSums<T, 1>;
   constexpr int kColumns = sizeof(T) == 2 ? 4 : 16 / sizeof(T);  // of 8 columns the sums alone would be 16 registers
-  const auto parts = MakeParts<Sums>(call, job);
-  if (!parts.ok()) return parts.status();
-  const int64_t groups = GroupsOf(job.n);
-  Result<Scratch<A>> largest = Scratch<A>::Make(call.device_memory(), num_segments);
-  if (!largest.ok()) return largest.status();
-  Result<Scratch<SpanningRow<A>>> spanning =
-      Scratch<SpanningRow<A>>::Make(call.device_memory(), groups == 1 ? 0 : groups);
-  if (!spanning.ok()) return spanning.status();
-  Result<Scratch<uint32_t>> began_in = Scratch<uint32_t>::Make(call.device_memory(), groups == 1 ? 0 : groups);
-  if (!began_in.ok()) return began_in.status();
-  job.largest = largest->data();
-  job.spanning = spanning->data();
-  job.began_in = began_in->data();
-  const Status searched = QueueMagnitudes(call, job, num_segments, largest->data(), spanning->data(), began_in->data());
-  if (!searched.ok()) return searched;
   const Status summed = WithColumns<T, kUpdate, kColumns>(job, [&]<int kFitting>() {
     return LaunchSumGroups<T, kFitting>(call, job, &SumGroupsKernel<T, kFitting, kUpdate, Accumulation::kReproducible>);
   });
-  if (!summed.ok() || parts->data() == nullptr) return summed;
-  return CombineGroups<T, kUpdate, Sums>(call, job);
+  if (!summed.ok() || job.carries == nullptr) return summed;
+  return CombineGroups<T, kUpdate, ExactSums<T, 1>>(call, job);
 }
 
 }  // namespace raggrad::sparse_segment::on_cuda

@@ -4,9 +4,9 @@ namespace raggrad::sparse_segment::on_cuda {
 
 using cuda::Call;
 
-template Status SumRows<Half, true>(const Call&, SumJob<Half>, Accumulation) noexcept;
-template Status SumRows<BFloat16, true>(const Call&, SumJob<BFloat16>, Accumulation) noexcept;
-template Status SumRows<float, true>(const Call&, SumJob<float>, Accumulation) noexcept;
-template Status SumRows<double, true>(const Call&, SumJob<double>, Accumulation) noexcept;
+template Status SumRows<Half, true>(const Call&, const SumJob<Half>&, Accumulation) noexcept;
+template Status SumRows<BFloat16, true>(const Call&, const SumJob<BFloat16>&, Accumulation) noexcept;
+template Status SumRows<float, true>(const Call&, const SumJob<float>&, Accumulation) noexcept;
+template Status SumRows<double, true>(const Call&, const SumJob<double>&, Accumulation) noexcept;
 
 }  // namespace raggrad::sparse_segment::on_cuda

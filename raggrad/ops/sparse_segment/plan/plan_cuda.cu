@@ -305,27 +305,19 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
   return Result<Sorted>(std::move(sorted));  // `return sorted` would copy with nvcc 13.0
 }
 
-Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexcept {
-  Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(call.device_memory(), ids.n());
-  if (!positions.ok()) return positions.status();
-  plan.positions = *std::move(positions);
-  return call.Launch(KeepPositionsKernel, Blocks(ids.n(), kThreads), kThreads, plan.contributions.data(), ids.n(),
-                     Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
-}
-
 }  // namespace
 
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                        const ReportTo& to, const BagSegments& bags) noexcept {
   if (Status s = CheckFitsGpu(ids, parts.counts || parts.positions); !s.ok()) return s;
+  Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(call.device_memory(), parts.positions ? ids.n() : 0);
+  if (!positions.ok()) return positions.status();
   Result<Sorted> sorted = QueueSort(call, ids, parts, copies, bags, /*only_if=*/nullptr);
   if (!sorted.ok()) return sorted.status();
   Plan& plan = sorted->plan;
   const RowsJob rows = {plan.contributions.data(), ids.n(), GroupsOf(ids.n()), sorted->unique_before, sorted->notes};
   if (Status s = QueueFindRows(call, rows, ReportJob(ids, to)); !s.ok()) return s;
-  if (parts.positions) {
-    if (Status s = KeepPositions(call, ids, plan); !s.ok()) return s;
-  }
+  plan.positions = *std::move(positions);
   return Result<Plan>(std::move(plan));  // `return plan` would copy with nvcc 13.0
 }
 
@@ -359,6 +351,11 @@ Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids
 
 namespace {
 
+Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexcept {
+  return call.Launch(KeepPositionsKernel, Blocks(ids.n(), kThreads), kThreads, plan.contributions.data(), ids.n(),
+                     Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
+}
+
 // Queues the plan with copies of its ids. num_unique stays unset.
 Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, SegmentPlan::State& state) noexcept {
   Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call.device_memory(), ids.n());
@@ -374,6 +371,9 @@ Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, Se
   const IdCopies copies = {indices->data(), of_bags ? nullptr : segment_ids->data()};
   Result<Plan> plan = QueuePlan(call, with_segments, parts, copies, to, {segment_ids->data(), starts->data()});
   if (!plan.ok()) return plan.status();
+  if (parts.positions) {
+    if (Status s = KeepPositions(call, with_segments, *plan); !s.ok()) return s;
+  }
   state.starts = *std::move(starts);
   state.device_sorted = *std::move(plan);
   state.indices = *std::move(indices);

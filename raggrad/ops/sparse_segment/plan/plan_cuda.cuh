@@ -78,7 +78,7 @@ Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept;
 // Parts of a plan that only some calls need.
 struct PlanParts {
   bool counts;     // ids per segment
-  bool positions;  // 12 bytes per id and 5 us for a million ids
+  bool positions;  // 4 bytes per id
 };
 
 // The segments of bags, made from their offsets.
@@ -87,8 +87,10 @@ struct BagSegments {
   int64_t* starts;       // [num_segments + 1]
 };
 
-// Queues the making of a plan; its num_unique and order stay unset. Bad ids become 0. n and table_rows must be
-// positive. ids.segment_ids of bags are those that `bags` gets. UNIMPLEMENTED for sizes that do not fit in 32 bits.
+// Queues the making of a plan; its num_unique and order stay unset. With positions, contributions have these in place
+// of segments, and the plan's array of positions is not filled: who puts the segments back does that. Bad ids become 0.
+// n and table_rows must be positive. ids.segment_ids of bags are those that `bags` gets. UNIMPLEMENTED for sizes that
+// do not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                        const ReportTo& to, const BagSegments& bags = {}) noexcept;
 

@@ -3,6 +3,7 @@
 
 #include "raggrad/cuda/arithmetic.cuh"
 #include "raggrad/cuda/device.cuh"
+#include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/weights/order_free_sum.h"
 
@@ -108,21 +109,51 @@ __device__ void SumLongRun(const SegmentRuns& runs, bool sorted, uint32_t segmen
   }
 }
 
-// Calls finish(segment, sums, length) once for each segment that has ids, by the thread of its first id. load(position)
-// gives an id's terms, which are added to `sums` of that thread. It sums a short run by itself, its warp a long one. By
-// all threads of a one-dimensional grid with a thread for each id.
+// Threads of a block that walks runs, and the ids of a block.
+inline constexpr int kRunThreads = cuda::kTuning.item_threads_per_block;
+inline constexpr int kRunIds = kRunThreads * cuda::kTuning.run_ids_per_thread;
+
+// The runs that begin at the ids of a block, in shared memory, one after the other in any order. Most ids begin no run,
+// and a warp takes as long for one run as for 32.
+struct BlockRuns {
+  uint16_t begins[kRunIds];
+  int count;
+  static_assert(kRunIds <= UINT16_MAX + 1);
+
+  // By all threads of the block.
+  __device__ void Find(const SegmentRuns& runs, bool sorted) {
+    constexpr int kAtOnce = kRunIds / kRunThreads;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    const int64_t block = int64_t{blockIdx.x} * kRunIds;
+    bool is_begin[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t id = block + k * kRunThreads + threadIdx.x;
+      is_begin[k] = id < runs.n && (id == 0 || runs.At(id - 1, sorted).row != runs.At(id, sorted).row);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const uint32_t lanes = __ballot_sync(cuda::kAllLanes, is_begin[k]);
+      if (lanes == 0) continue;
+      int place = cuda::Lane() == 0 ? atomicAdd(&count, __popc(lanes)) : 0;
+      place = __shfl_sync(cuda::kAllLanes, place, 0) + __popc(lanes & ((1U << cuda::Lane()) - 1));
+      if (is_begin[k]) begins[place] = static_cast<uint16_t>(k * kRunThreads + threadIdx.x);
+    }
+    __syncthreads();
+  }
+};
+
+// Sums the run that begins at id `first`; -1: this thread has none. Calls finish(segment, sums, length). load(position)
+// gives an id's terms. A thread sums a short run by itself, its warp a long one. By all threads of a warp.
 template <class Sums, class Load, class Finish>
-__device__ void ForEachRun(const SegmentRuns& runs, Sums sums, const Load& load, const Finish& finish) {
+__device__ void SumRun(const SegmentRuns& runs, bool sorted, int64_t first, Sums sums, const Load& load,
+                       const Finish& finish) {
   constexpr int64_t kShort = 64;
   constexpr int kAtOnce = 8;
-  const bool sorted = runs.IsSorted();
-  const int64_t first = cuda::GlobalThread();
+  bool open = first >= 0;  // the run is not summed yet
   Contribution id = {};
-  bool open = false;  // this thread has a run that is not summed yet
-  if (first < runs.n) {
-    id = runs.At(first, sorted);
-    open = first == 0 || runs.At(first - 1, sorted).row != id.row;
-  }
+  if (open) id = runs.At(first, sorted);
   int64_t next = first;
   while (open && next - first < kShort) {
     // Loads do not wait for each other: those behind the end of the run are not used.
@@ -155,25 +186,33 @@ __device__ void ForEachRun(const SegmentRuns& runs, Sums sums, const Load& load,
 }
 
 // Calls finish(segment, sums, length) once for each segment that has ids. `sums` are Terms: the sums of load(position),
-// left to right or order-free.
+// left to right or order-free. By all threads of a one-dimensional grid of blocks for kRunIds ids each.
 template <class A, int kSums, bool kOrderFree, class Load, class Finish>
 __device__ void SumSegments(const SegmentRuns& runs, const Load& load, const Finish& finish) {
-  Terms<A, kSums> result;
-  if constexpr (kOrderFree) {
-    OrderFree<A, kSums> start = {};
-    start.looking = true;
-    ForEachRun(runs, start, load, [&](uint32_t, const auto& looked, int64_t) { start = looked; });
-    start.looking = false;
-    for (auto& sum : start.sums) sum.BeginToAdd();
-    ForEachRun(runs, start, load, [&](uint32_t segment, const auto& sums, int64_t length) {
-      for (int s = 0; s < kSums; ++s) result.of[s] = sums.sums[s].Round();
-      finish(segment, result, length);
-    });
-  } else {
-    ForEachRun(runs, LeftToRight<A, kSums>{}, load, [&](uint32_t segment, const auto& sums, int64_t length) {
-      for (int s = 0; s < kSums; ++s) result.of[s] = sums.of[s];
-      finish(segment, result, length);
-    });
+  __shared__ BlockRuns block_runs;
+  const bool sorted = runs.IsSorted();
+  block_runs.Find(runs, sorted);
+  for (int run = static_cast<int>(threadIdx.x); run - static_cast<int>(threadIdx.x) < block_runs.count;
+       run += kRunThreads) {
+    const int64_t first = run < block_runs.count ? int64_t{blockIdx.x} * kRunIds + block_runs.begins[run] : int64_t{-1};
+    Terms<A, kSums> result;
+    if constexpr (kOrderFree) {
+      OrderFree<A, kSums> start = {};
+      start.looking = true;
+      SumRun(runs, sorted, first, start, load, [&](uint32_t, const auto& looked, int64_t) { start = looked; });
+      start.looking = false;
+      for (auto& sum : start.sums) sum.BeginToAdd();
+      SumRun(runs, sorted, first, start, load, [&](uint32_t segment, const auto& sums, int64_t length) {
+        for (int s = 0; s < kSums; ++s) result.of[s] = sums.sums[s].Round();
+        finish(segment, result, length);
+      });
+    } else {
+      SumRun(runs, sorted, first, LeftToRight<A, kSums>{}, load,
+             [&](uint32_t segment, const auto& sums, int64_t length) {
+               for (int s = 0; s < kSums; ++s) result.of[s] = sums.of[s];
+               finish(segment, result, length);
+             });
+    }
   }
 }
 

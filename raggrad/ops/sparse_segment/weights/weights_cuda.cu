@@ -9,61 +9,110 @@ namespace {
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
-// D(s) of every segment that has ids. One thread for each id.
+// D(s) of every segment that has ids. A block for every kRunIds ids.
 template <class A, bool kOrderFree>
 __global__ void DivisorsKernel(const SegmentRuns runs, const DeviceWeights weights, SegmentCombiner combiner,
                                A* divisors) {
   using Term = Terms<A, 1>;
+  cuda::AwaitKernelBefore();
+  cuda::LetNextKernelStart();
   SumSegments<A, 1, kOrderFree>(
       runs, [&](uint32_t position) { return Term{DivisorTerm(combiner, weights.Get<A>(position))}; },
       [&](uint32_t segment, const Term& sum, int64_t) { divisors[segment] = WeightsDivisor(combiner, sum.of[0]); });
 }
 
+// Segment and factor of an id, which contributions look up together.
+template <class A>
+struct alignas(2 * sizeof(A)) WeightedId {
+  uint32_t segment;
+  A factor;
+};
+
 // One of counts and divisors, or none for Sum.
 template <class A>
 struct FactorsJob {
-  const Contribution* contributions;  // [n]
-  const uint32_t* positions;          // [n]
+  Ids segment_ids;
   int64_t n;
+  int64_t num_segments;
   DeviceWeights weights;
   SegmentCombiner combiner;
   const uint32_t* counts;
   const A* divisors;
-  A* factors;  // [n]
+  WeightedId<A>* ids;  // [n]
 };
 
-// One thread for each contribution.
-template <class A>
-__global__ void FactorsKernel(const FactorsJob<A> job) {
-  const int64_t k = cuda::GlobalThread();
-  if (k >= job.n) return;
-  const A weight = job.weights.template Get<A>(job.positions[k]);
-  if (job.combiner == SegmentCombiner::kSum) {
-    job.factors[k] = weight;
-    return;
+constexpr int kAtOnce = cuda::kTuning.factors_per_thread;
+
+// Calls f(k, i) for the items i that this thread has, k = 0, 1, ...: every kThreads-th of its block's.
+template <class F>
+__device__ void ForEachOfThread(int64_t n, const F& f) {
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kAtOnce) + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) {
+    if (first + k * kThreads < n) f(k, first + k * kThreads);
   }
-  const uint32_t segment = job.contributions[k].segment;
-  const A divisor =
-      job.divisors != nullptr ? job.divisors[segment] : CountDivisor<A>(job.combiner, job.counts[segment]);
-  job.factors[k] = DivideOrZero(weight, divisor);
+}
+
+// A thread for every kAtOnce ids.
+template <class A>
+__global__ void __launch_bounds__(kThreads) FactorsKernel(const FactorsJob<A> job) {
+  cuda::AwaitKernelBefore();
+  cuda::LetNextKernelStart();
+  uint32_t segments[kAtOnce];
+  A factors[kAtOnce], divisors[kAtOnce];
+  ForEachOfThread(job.n, [&](int k, int64_t i) {
+    segments[k] = OrZero(job.segment_ids[i], job.num_segments);
+    factors[k] = job.weights.template Get<A>(i);
+  });
+  if (job.combiner != SegmentCombiner::kSum) {
+    ForEachOfThread(job.n, [&](int k, int64_t) {
+      divisors[k] =
+          job.divisors != nullptr ? job.divisors[segments[k]] : CountDivisor<A>(job.combiner, job.counts[segments[k]]);
+    });
+    ForEachOfThread(job.n, [&](int k, int64_t) { factors[k] = DivideOrZero(factors[k], divisors[k]); });
+  }
+  ForEachOfThread(job.n, [&](int k, int64_t i) { job.ids[i] = {segments[k], factors[k]}; });
+}
+
+// Looks up the factors of contributions, a thread those of kAtOnce, by their positions. `unfinished` is null, or the
+// contributions, which have positions in place of segments: they get segments, and the positions are kept.
+template <class A>
+__global__ void __launch_bounds__(kThreads)
+    LookUpKernel(const WeightedId<A>* ids, int64_t n, Contribution* unfinished, uint32_t* kept_positions,
+                 const uint32_t* positions, A* factors) {
+  cuda::AwaitKernelBefore();
+  cuda::LetNextKernelStart();
+  uint32_t looked_up[kAtOnce];
+  WeightedId<A> found[kAtOnce];
+  ForEachOfThread(
+      n, [&](int k, int64_t i) { looked_up[k] = unfinished != nullptr ? unfinished[i].segment : positions[i]; });
+  ForEachOfThread(n, [&](int k, int64_t) { found[k] = ids[looked_up[k]]; });
+  ForEachOfThread(n, [&](int k, int64_t i) {
+    factors[i] = found[k].factor;
+    if (unfinished == nullptr) return;
+    unfinished[i].segment = found[k].segment;
+    kept_positions[i] = looked_up[k];
+  });
 }
 
 template <class A>
 Status LaunchDivisors(const Call& call, const SegmentRuns& runs, const SegmentWeights& weights,
                       SegmentCombiner combiner, A* divisors) noexcept {
   const bool order_free = call.ctx.accumulation == Accumulation::kReproducible;
-  return call.Launch(order_free ? &DivisorsKernel<A, true> : &DivisorsKernel<A, false>, cuda::Blocks(runs.n, kThreads),
-                     kThreads, runs, DeviceWeights(weights.values), combiner, divisors);
+  return call.LaunchEarly(order_free ? &DivisorsKernel<A, true> : &DivisorsKernel<A, false>,
+                          cuda::Blocks(runs.n, kRunIds), kRunThreads, 0, runs, DeviceWeights(weights.values), combiner,
+                          divisors);
 }
 
 template <class A>
-Result<Scratch<A>> QueueDivisors(const Call& call, const GradProblem& p, const Plan& plan) noexcept {
+Result<Scratch<A>> QueueDivisors(const Call& call, const GradProblem& p, const Plan& plan,
+                                 SegmentOrder order) noexcept {
   Result<Scratch<A>> divisors = Scratch<A>::Make(call.device_memory(), p.ids.num_segments);
   if (!divisors.ok()) return divisors;
   SegmentRuns runs = {Ids(p.ids.segment_ids), p.ids.n(), p.ids.num_segments};
   Plan by_segment;
-  if (plan.order != SegmentOrder::kAscending) {
-    runs.only_if = plan.order == SegmentOrder::kUnknown ? plan.descending : nullptr;
+  if (order != SegmentOrder::kAscending) {
+    runs.only_if = order == SegmentOrder::kUnknown ? plan.descending : nullptr;
     Result<Plan> sorted = QueueBySegment(call, p.ids, runs.only_if);
     if (!sorted.ok()) return sorted.status();
     by_segment = *std::move(sorted);
@@ -87,28 +136,40 @@ Result<Scratch<A>> QueueDivisors(const Call& call, const ForwardProblem& p, int6
 }
 
 template <class A>
-Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Plan& plan) noexcept {
+Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Plan& plan, SegmentOrder order,
+                                Plan* unfinished) noexcept {
   if (!p.is_weighted()) return Scratch<A>();
   const bool by_weights = p.is_scaled() && !p.divides_by_count();
-  const Result<Scratch<A>> divisors = by_weights ? QueueDivisors<A>(call, p, plan) : Scratch<A>();
+  const Result<Scratch<A>> divisors = by_weights ? QueueDivisors<A>(call, p, plan, order) : Scratch<A>();
   if (!divisors.ok()) return divisors.status();
-  Result<Scratch<A>> factors = Scratch<A>::Make(call.device_memory(), p.ids.n());
+  const int64_t n = p.ids.n();
+  Result<Scratch<A>> factors = Scratch<A>::Make(call.device_memory(), n);
   if (!factors.ok()) return factors;
-  const FactorsJob<A> job = {.contributions = plan.contributions.data(),
-                             .positions = plan.positions.data(),
-                             .n = p.ids.n(),
+  Result<Scratch<WeightedId<A>>> ids = Scratch<WeightedId<A>>::Make(call.device_memory(), n);
+  if (!ids.ok()) return ids.status();
+  const FactorsJob<A> job = {.segment_ids = Ids(p.ids.segment_ids),
+                             .n = n,
+                             .num_segments = p.ids.num_segments,
                              .weights = DeviceWeights(p.weights->values),
                              .combiner = p.combiner,
                              .counts = plan.counts,
                              .divisors = divisors->data(),
-                             .factors = factors->data()};
-  const Status queued = call.Launch(FactorsKernel<A>, cuda::Blocks(job.n, kThreads), kThreads, job);
+                             .ids = ids->data()};
+  const unsigned blocks = cuda::Blocks(n, kThreads * kAtOnce);
+  if (Status s = call.LaunchEarly(FactorsKernel<A>, blocks, kThreads, 0, job); !s.ok()) return s;
+  Contribution* const contributions = unfinished != nullptr ? unfinished->contributions.data() : nullptr;
+  uint32_t* const kept = unfinished != nullptr ? unfinished->positions.data() : nullptr;
+  const WeightedId<A>* const looked_up = ids->data();
+  const Status queued = call.LaunchEarly(LookUpKernel<A>, blocks, kThreads, 0, looked_up, n, contributions, kept,
+                                         plan.positions.data(), factors->data());
   if (!queued.ok()) return queued;
   return factors;
 }
 
-template Result<Scratch<float>> QueueFactors<float>(const Call&, const GradProblem&, const Plan&) noexcept;
-template Result<Scratch<double>> QueueFactors<double>(const Call&, const GradProblem&, const Plan&) noexcept;
+template Result<Scratch<float>> QueueFactors<float>(const Call&, const GradProblem&, const Plan&, SegmentOrder,
+                                                    Plan*) noexcept;
+template Result<Scratch<double>> QueueFactors<double>(const Call&, const GradProblem&, const Plan&, SegmentOrder,
+                                                      Plan*) noexcept;
 template Result<Scratch<float>> QueueDivisors<float>(const Call&, const ForwardProblem&, int64_t) noexcept;
 template Result<Scratch<double>> QueueDivisors<double>(const Call&, const ForwardProblem&, int64_t) noexcept;
 

@@ -76,7 +76,7 @@ struct SlopesJob {
   void* output;             // [n], in the type of weights
 };
 
-// One thread for each id.
+// A block for every kRunIds ids.
 template <class A, bool kOrderFree>
 __global__ void SlopesKernel(const SlopesJob<A> job, int64_t num_segments) {
   using Pair = Terms<A, 2>;  // of the divisor, and of the sum of weights times dot products
@@ -180,13 +180,12 @@ Result<Tensor> WeightsGradOf(const Call& call, const WeightsGradProblem& p) noex
                             .dots = dots,
                             .slopes = slopes->data(),
                             .output = output->data()};
-  const unsigned blocks = cuda::Blocks(f.n(), kThreads);
   if (divides) {
     const bool order_free = call.ctx.accumulation == Accumulation::kReproducible;
     const auto kernel = order_free ? &SlopesKernel<A, true> : &SlopesKernel<A, false>;
-    if (Status s = call.Launch(kernel, blocks, kThreads, job, segments); !s.ok()) return s;
+    if (Status s = call.Launch(kernel, cuda::Blocks(f.n(), kRunIds), kRunThreads, job, segments); !s.ok()) return s;
   }
-  if (Status s = call.Launch(FinishKernel<A>, blocks, kThreads, job); !s.ok()) return s;
+  if (Status s = call.Launch(FinishKernel<A>, cuda::Blocks(f.n(), kThreads), kThreads, job); !s.ok()) return s;
   return output;
 }
 
