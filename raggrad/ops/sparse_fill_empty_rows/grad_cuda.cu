@@ -115,7 +115,7 @@ Result<FillEmptyRowsGradOutput> Grad(const GradProblem& problem, const Context& 
     }
     if constexpr (!std::is_integral_v<T>) {
       if (ctx.accumulation == Accumulation::kReproducible) {
-        return SumDefaultExactly(*call, problem.grad_values.As<T>(), n_full, named->data(),
+        return SumDefaultExactly(*call, problem.grad_values.As<T>(), n_full, n, named->data(),
                                  d_default_value->template As<T>());
       }
     }
