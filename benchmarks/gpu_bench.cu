@@ -112,6 +112,7 @@ struct Sizes {
   bool with_plan = false;
   bool weighted = false;
   std::optional<Accumulation> accumulation = {};
+  double zipf = 1.05;  // exponent
 };
 
 // Ids, and a weight for each, in device memory.
@@ -123,7 +124,7 @@ struct SegmentIds {
 
   SegmentIds(const Stopwatch& watch, const Sizes& sizes, Generator& random)
       : n(sizes.segments * sizes.ids_per_segment),
-        ids(sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.table_rows)
+        ids(sizes.law == Law::kZipf ? ZipfRows<I>(random, n, sizes.table_rows, sizes.zipf)
                                     : random.UniformIds<I>(n, sizes.table_rows)),
         indices(VectorView(ids), watch.ctx()),
         segment_ids(VectorView(Segments(sizes)), watch.ctx()),
@@ -357,6 +358,8 @@ std::vector<Workload> AllWorkloads() {
        SegmentOf<float, int32_t>({65'536, 20, 128, 10'000'000, Law::kUniform})},
       {"segment-C-f32-int32", 0.14, 0.176, "cuEmbed", SegmentOf<float, int32_t>({8'192, 50, 256, 100'000, Law::kZipf})},
       {"segment-D-f32-int32", 0.06, 0.104, "cuEmbed", SegmentOf<float, int32_t>({1'024, 8, 32, 10'000, Law::kZipf})},
+      {"segment-E-f16-int32", 0.45, 0.711, "cuEmbed",
+       SegmentOf<Half, int32_t>({65'536, 64, 256, 10'000'000, Law::kZipf, false, false, {}, /*zipf=*/1.15})},
       {"fill-A", 0.28, 0.72, "PyTorch", [](const Stopwatch& watch) { return Fill(watch, 50'000'000, false); }},
       {"fill-B", 1.2, 2.51, "PyTorch", [](const Stopwatch& watch) { return Fill(watch, 50'000'000, true); }},
       {"slice-A", 0.25, 0.69, "PyTorch", [](const Stopwatch& watch) { return Slice(watch, 20'000'000); }},

@@ -39,10 +39,10 @@ std::vector<I> Permutation(Generator& random, int64_t count) {
 
 // Indices into a table. The k-th most frequent one has weight k^-1.05; which one that is, is random.
 template <class I>
-std::vector<I> ZipfRows(Generator& random, int64_t count, int64_t table_rows) {
+std::vector<I> ZipfRows(Generator& random, int64_t count, int64_t table_rows, double exponent = 1.05) {
   std::vector<double> weights(static_cast<size_t>(table_rows));
   double sum = 0;
-  for (size_t k = 0; k < weights.size(); ++k) weights[k] = sum += std::pow(static_cast<double>(k + 1), -1.05);
+  for (size_t k = 0; k < weights.size(); ++k) weights[k] = sum += std::pow(static_cast<double>(k + 1), -exponent);
   const std::vector<I> row_of_rank = Permutation<I>(random, table_rows);
   std::vector<I> ids(static_cast<size_t>(count));
   for (I& id : ids) {
