@@ -74,9 +74,17 @@ def test_ids_are_ordered_as_by_the_engine(dtype: Any) -> None:
         split.order_ids(torch.tensor([3, 20]), 20)
 
 
-def test_columns_may_be_missing() -> None:
-    data, indices, segments, _ = random_terms(0, torch.float32, "even")
-    terms = data[:, :0], indices, segments, None
-    largest = split.split_largest(*terms, SUMS)
-    assert not largest.any()
-    assert split.split_sums(*terms, largest, torch.bincount(segments, minlength=SUMS)).shape == (SUMS, 0)
+@pytest.mark.parametrize(("columns", "ids", "sums"), [(0, IDS, SUMS), (WIDTH, 0, SUMS), (WIDTH, 0, 0)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_anything_may_be_missing(columns: int, ids: int, sums: int, dtype: Any) -> None:
+    data, indices, segments, factors = random_terms(0, dtype, "even")
+    terms = data[:, :columns], indices[:ids], segments[:ids], factors[:ids]
+    counts = torch.bincount(terms[2], minlength=sums)
+    results = []
+    for steps in (split, ops):
+        largest = steps.split_largest(*terms, sums)
+        exact = steps.split_sums(*terms, largest, counts)
+        results.append([largest, exact, steps.split_round(exact, largest, counts, terms[0], "mean")])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.shape == theirs.shape
+        assert_same_bits(ours, theirs)
