@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def forget_compiled_code() -> Iterator[None]:
+    """torch.compile compiles one function for at most eight kinds of arguments, over all tests of a process."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
 
 
 @pytest.fixture
