@@ -7,8 +7,8 @@
 #include <numeric>
 #include <string>
 
+#include "raggrad/ops/sparse_fill_empty_rows/forward/row_order.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
-#include "raggrad/ops/sparse_fill_empty_rows/row_order.h"
 #include "raggrad/ops/sparse_fill_empty_rows/test/reference.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"

@@ -15,9 +15,9 @@
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cpu/padding.h"
 #include "raggrad/cpu/strings.h"
+#include "raggrad/ops/sparse_fill_empty_rows/forward/place_block.h"
+#include "raggrad/ops/sparse_fill_empty_rows/forward/row_order.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
-#include "raggrad/ops/sparse_fill_empty_rows/place_block.h"
-#include "raggrad/ops/sparse_fill_empty_rows/row_order.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cpu {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "raggrad/core/sum_grid.h"
 #include "raggrad/cuda/tuning.h"
-#include "raggrad/ops/sparse_fill_empty_rows/default_sum.cuh"
-#include "raggrad/ops/sparse_fill_empty_rows/parts.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/default_sum.cuh"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/parts.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cuda {
 

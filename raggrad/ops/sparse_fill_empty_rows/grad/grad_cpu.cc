@@ -1,8 +1,8 @@
 // CPU backend of the gradient.
-#include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
-#include "raggrad/ops/sparse_fill_empty_rows/exact_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/exact_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/separate.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
-#include "raggrad/ops/sparse_fill_empty_rows/separate.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cpu {
 

@@ -8,8 +8,8 @@
 
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/relay.h"
-#include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
-#include "raggrad/ops/sparse_fill_empty_rows/four_entries.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/four_entries.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows {

@@ -10,7 +10,7 @@
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
 #include "raggrad/cpu/relay.h"
-#include "raggrad/ops/sparse_fill_empty_rows/ascending.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/ascending.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows {

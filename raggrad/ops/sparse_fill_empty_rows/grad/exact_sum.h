@@ -10,8 +10,8 @@
 #include "raggrad/core/sum_grid.h"
 #include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/chunks.h"
-#include "raggrad/ops/sparse_fill_empty_rows/default_sum.h"
-#include "raggrad/ops/sparse_fill_empty_rows/parts.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/default_sum.h"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/parts.h"
 
 namespace raggrad::sparse_fill_empty_rows {
 

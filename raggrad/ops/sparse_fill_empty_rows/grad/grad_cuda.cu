@@ -2,7 +2,7 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
-#include "raggrad/ops/sparse_fill_empty_rows/exact_sum.cuh"
+#include "raggrad/ops/sparse_fill_empty_rows/grad/exact_sum.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
 
 namespace raggrad::sparse_fill_empty_rows::on_cuda {

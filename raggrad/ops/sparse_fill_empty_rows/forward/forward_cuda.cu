@@ -9,8 +9,8 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/pad_entries.cuh"
 #include "raggrad/cuda/tuning.h"
+#include "raggrad/ops/sparse_fill_empty_rows/forward/place_entries.cuh"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
-#include "raggrad/ops/sparse_fill_empty_rows/place_entries.cuh"
 
 namespace raggrad::sparse_fill_empty_rows::on_cuda {
 namespace {
