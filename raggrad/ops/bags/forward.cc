@@ -1,6 +1,4 @@
 // Checks the operands and chooses the backend by their device.
-#include "raggrad/ops/bags/bags.h"
-
 #include <climits>
 #include <utility>
 
@@ -8,6 +6,7 @@
 #include "raggrad/core/operands.h"
 #include "raggrad/cuda/cuda.h"
 #include "raggrad/cuda/loader.h"
+#include "raggrad/ops/bags/bags.h"
 #include "raggrad/ops/bags/kernels.h"
 
 namespace raggrad {
