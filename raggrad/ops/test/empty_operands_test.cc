@@ -5,6 +5,7 @@
 
 #include "raggrad/raggrad.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -14,12 +15,12 @@ namespace {
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::StatusIs;
 using ::testing::_;
 using ::testing::HasSubstr;
 
 constexpr int64_t kHuge[] = {INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, int64_t{1} << 61, (int64_t{1} << 60) + 1};
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 template <class T>
 TensorView Empty(Shape shape) {

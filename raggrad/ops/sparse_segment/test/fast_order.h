@@ -15,7 +15,7 @@ template <class A>
 struct FastColumn {
   std::vector<A> products;
 
-  static constexpr int64_t kTile = 32, kGroup = 512;
+  static constexpr int64_t kTile = 32, kContributionsPerGroup = 512;
   static constexpr size_t kParts = 16;
 
   // Cuts places [begin, end) at multiples of `size` and sums each cut with `sum_cut`.
@@ -44,7 +44,8 @@ struct FastColumn {
     return AddUp(Cut(begin, end, kTile, [&](int64_t from, int64_t to) { return Tile(from, to); }));
   }
   A Row(int64_t begin, int64_t end) const {
-    const std::vector<A> groups = Cut(begin, end, kGroup, [&](int64_t from, int64_t to) { return Group(from, to); });
+    const std::vector<A> groups =
+        Cut(begin, end, kContributionsPerGroup, [&](int64_t from, int64_t to) { return Group(from, to); });
     const std::vector<A> later(groups.begin() + 1, groups.end());
     std::vector<A> terms = {groups[0]};
     for (size_t part = 0; part < std::min(kParts, later.size()); ++part) terms.push_back(AddUp(later, part, kParts));

@@ -7,6 +7,7 @@
 
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/settings.h"
@@ -22,10 +23,9 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 auto Invalid(const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); }
 

@@ -19,6 +19,7 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::kIndexTypes;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
@@ -26,8 +27,6 @@ using ::raggrad::testing::IsOk;
 using ::raggrad::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr DType kIndexTypes[] = {DType::kInt32, DType::kInt64};
 
 std::vector<int32_t> Numbers(const Tensor& tensor) {
   return {tensor.As<int32_t>(), tensor.As<int32_t>() + tensor.shape()[0]};

@@ -10,6 +10,7 @@
 
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/settings.h"
@@ -19,6 +20,7 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::kIndexTypes;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
@@ -26,12 +28,10 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::SameTensor;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
-constexpr DType kIndexTypes[] = {DType::kInt32, DType::kInt64};
 
 auto Invalid(const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); }
 

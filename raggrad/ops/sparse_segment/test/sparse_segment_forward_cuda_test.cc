@@ -13,6 +13,7 @@
 #include "raggrad/tensorflow_names.h"
 #include "raggrad/testing/always_the_same.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/on_device.h"
@@ -28,9 +29,8 @@ using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::GpuTest;
 using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::OnDevice;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 // Compares both operators on the device with the CPU's, for all combiners and index types.
 template <class V>

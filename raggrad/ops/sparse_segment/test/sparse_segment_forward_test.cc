@@ -10,6 +10,7 @@
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/tensorflow_names.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
@@ -30,9 +31,8 @@ using ::raggrad::testing::Generator;
 using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 namespace reference = sparse_segment::reference;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 template <class V>
 struct Case {

@@ -7,6 +7,7 @@
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
@@ -27,6 +28,7 @@ using ::raggrad::testing::Generator;
 using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::OutputsAllocator;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -78,7 +80,7 @@ TYPED_TEST(SegmentPadded, HasTheRowsAndThenPadding) {
     const auto dim0 = static_cast<int32_t>(rows);
     for (const DType dtype : {DType::kInt32, DType::kInt64}) {
       ForEachSetting([&](const Context& ctx) {
-        for (const auto combiner : {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN}) {
+        for (const SegmentCombiner combiner : kCombiners) {
           const auto want = SparseSegmentGradV2(combiner, grad, ids.As(dtype), segment_ids.As(DType::kInt64),
                                                 TensorView::Scalar(dim0), ctx);
           ASSERT_THAT(want, IsOk());

@@ -14,6 +14,7 @@
 #include "raggrad/ops/sparse_segment/test/reproducible.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -29,13 +30,12 @@ using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::kWideRanges;
 using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::SameTensor;
 using ::raggrad::testing::WideValues;
 namespace reference = sparse_segment::reference;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 template <class V>
 struct Case {

@@ -9,6 +9,7 @@
 
 #include "raggrad/ops/sparse_segment/test/weighted_case.h"
 #include "raggrad/ops/sparse_segment/test/weighted_reproducible.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -24,6 +25,7 @@ using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::SameTensor;
 namespace reference = sparse_segment::reference;
@@ -139,7 +141,7 @@ TYPED_TEST(SparseSegmentWeightsReproducibleTest, HasTheSameBitsInEveryOrderOfThe
       other.weights.values[i] = c.weights.values[order[i]];
     }
     other.indices = other.indices.wide;
-    for (const auto combiner : {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN}) {
+    for (const SegmentCombiner combiner : kCombiners) {
       const auto pooling = c.Pooling(combiner, WeightDivisor::kWeights);
       const auto other_pooling = other.Pooling(combiner, WeightDivisor::kWeights);
       const Context ctx = Reproducible();

@@ -12,6 +12,7 @@
 #include "raggrad/ops/sparse_segment/test/reproducible.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -26,13 +27,12 @@ using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::kWideRanges;
 using ::raggrad::testing::StatusIs;
 using ::raggrad::testing::WideValues;
 using ::testing::HasSubstr;
 namespace reference = sparse_segment::reference;
-
-constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN};
 
 // The terms that one process has.
 template <class V>

@@ -12,6 +12,7 @@
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/on_device.h"
 
@@ -19,11 +20,8 @@ namespace raggrad::sparse_segment {
 
 using ::raggrad::testing::Array;
 using ::raggrad::testing::Generator;
+using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::OnDevice;
-
-inline constexpr SegmentCombiner kCombiners[] = {SegmentCombiner::kSum, SegmentCombiner::kMean,
-                                                 SegmentCombiner::kSqrtN};
-inline constexpr DType kIndexTypes[] = {DType::kInt32, DType::kInt64};
 
 inline Context Sequential() {
   Context ctx;

@@ -9,6 +9,8 @@
 
 namespace raggrad::sparse_segment {
 
+inline constexpr DType kIndexTypes[] = {DType::kInt32, DType::kInt64};
+
 struct Ids {
   std::vector<int64_t> wide;
   std::vector<int32_t> narrow;

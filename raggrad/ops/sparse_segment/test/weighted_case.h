@@ -8,6 +8,7 @@
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
+#include "raggrad/testing/combiners.h"
 #include "raggrad/testing/generators.h"
 
 namespace raggrad::sparse_segment {
@@ -70,7 +71,7 @@ struct WeightedCase {
   // Calls f(pooling) for each combiner and divisor.
   template <class F>
   void ForEachPooling(const F& f) const {
-    for (const auto combiner : {SegmentCombiner::kSum, SegmentCombiner::kMean, SegmentCombiner::kSqrtN}) {
+    for (const SegmentCombiner combiner : testing::kCombiners) {
       for (const auto divisor : {WeightDivisor::kWeights, WeightDivisor::kCount}) {
         SCOPED_TRACE("combiner " + std::to_string(static_cast<int>(combiner)) + ", divisor " +
                      std::to_string(static_cast<int>(divisor)));
