@@ -11,7 +11,13 @@ TensorFlow has no argument for the order of sums: raggrad.accumulation(...) arou
 """
 
 from .batching import Batch, BatchOutput, Unbatch, UnbatchGrad
-from .fill_empty_rows import (
+from .ragged_variant import (
+    RaggedTensorFromVariant,
+    RaggedTensorFromVariantOutput,
+    RaggedTensorToVariant,
+    RaggedTensorToVariantGradient,
+)
+from .sparse_fill_empty_rows import (
     FillEmptyRowsGradOutput,
     RaggedFillEmptyRows,
     RaggedFillEmptyRowsGrad,
@@ -19,12 +25,6 @@ from .fill_empty_rows import (
     SparseFillEmptyRows,
     SparseFillEmptyRowsGrad,
     SparseFillEmptyRowsOutput,
-)
-from .ragged_variant import (
-    RaggedTensorFromVariant,
-    RaggedTensorFromVariantOutput,
-    RaggedTensorToVariant,
-    RaggedTensorToVariantGradient,
 )
 from .sparse_segment import (
     SparseSegmentMean,
