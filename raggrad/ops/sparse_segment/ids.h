@@ -61,4 +61,7 @@ inline Status CheckSameSize(std::string_view op, const TensorView& indices, cons
                          " elements as indices has, got ", segment_ids.dim(0), "]");
 }
 
+// All checks of ids that need only shapes and types, for operators that TensorFlow does not have.
+Status CheckIdOperands(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept;
+
 }  // namespace raggrad::sparse_segment

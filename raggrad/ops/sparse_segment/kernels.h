@@ -107,7 +107,7 @@ struct Kernels {
 };
 }  // namespace on_cuda
 
-// Run on the device of the operands (dispatch.cc).
+// Run the backend of the operands' device.
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
                                                      const Context& ctx) noexcept;

@@ -1,5 +1,7 @@
-// Checks of the forwards that need only shapes and types (and num_segments, which is always in host memory).
+// Checks of the forwards that need only shapes and types (and num_segments, which is always in host memory), and the
+// choice of the backend.
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -89,6 +91,13 @@ Result<Tensor> CheckAndRun(const SegmentPooling& pooling, const TensorView& data
 }
 
 }  // namespace
+
+Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem.op, problem.data.device, [&] { return on_cpu::Forward(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.forward(problem, ctx); });
+}
+
 }  // namespace sparse_segment
 
 Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,

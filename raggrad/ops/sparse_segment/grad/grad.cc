@@ -1,6 +1,8 @@
-// Checks of the gradients that need only shapes and types (and dim0, which is always in host memory).
+// Checks of the gradients that need only shapes and types (and dim0, which is always in host memory), and the choice of
+// the backend.
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
@@ -89,6 +91,33 @@ constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
 }
 
 }  // namespace
+
+Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept {
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2(problem, ctx); });
+}
+
+Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,
+                                                     const Context& ctx) noexcept {
+  if (Status s = CheckBound(problem.ids.op, "max_unique", max_unique); !s.ok()) return s;
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradV2Padded(problem, form, max_unique, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_v2_padded(problem, form, max_unique, ctx); });
+}
+
+Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept {
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::Grad(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad(problem, ctx); });
+}
+
+Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept {
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      problem.ids.op, problem.grad.device, [&] { return on_cpu::GradApply(problem, update, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.grad_apply(problem, update, ctx); });
+}
+
 }  // namespace sparse_segment
 
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,

@@ -23,10 +23,9 @@ using cpu::ForEachChunkUntilStopped;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
 using sparse_segment::CheckAscending;
+using sparse_segment::CheckIdOperands;
 using sparse_segment::CheckRowsOfPlan;
-using sparse_segment::CheckSameSize;
 using sparse_segment::CheckTableRows;
-using sparse_segment::CheckVector;
 using sparse_segment::Contribution;
 using sparse_segment::GradProblem;
 using sparse_segment::KeepPositions;
@@ -38,15 +37,6 @@ using sparse_segment::on_cuda::Kernels;
 
 constexpr std::string_view kOp = "SegmentPlan";
 constexpr int64_t kGrain = 1 << 14;  // ids per chunk at least
-
-Status CheckIdOperands(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept {
-  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
-  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
-  if (Status s = CheckOperands(op, {{"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) return s;
-  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
-  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
-  return CheckSameSize(op, indices, segment_ids);
-}
 
 Status CheckSizes(const SegmentPlan::Sizes& sizes, Device device) noexcept {
   if (Status s = CheckTableRows(kOp, "table_rows", sizes.table_rows); !s.ok()) return s;

@@ -1,5 +1,6 @@
-// Checks of the weights' gradient that need only shapes and types.
+// Checks of the weights' gradient that need only shapes and types, and the choice of the backend.
 #include "raggrad/core/operands.h"
+#include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -19,15 +20,6 @@ constexpr std::string_view Name(SegmentCombiner combiner, bool with_plan) noexce
       return with_plan ? "SparseSegmentSqrtNWeightsGrad with a plan" : "SparseSegmentSqrtNWeightsGrad";
   }
   return "SparseSegmentWeightsGrad";
-}
-
-Status CheckIds(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept {
-  if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
-  if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
-  if (Status s = CheckOperands(op, {{"indices", indices}, {"segment_ids", segment_ids}}); !s.ok()) return s;
-  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
-  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
-  return CheckSameSize(op, indices, segment_ids);
 }
 
 // Checks that grad and data are rows of one width.
@@ -60,6 +52,14 @@ Status CheckCount(std::string_view op, const TensorView& grad) noexcept {
 }
 
 }  // namespace
+
+Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept {
+  const std::string_view op = problem.forward.op;
+  return cuda::RunOnDevice<on_cuda::Kernels>(
+      op, problem.grad.device, [&] { return on_cpu::WeightsGrad(problem, ctx); },
+      [&](const on_cuda::Kernels& kernels) { return kernels.weights_grad(problem, ctx); });
+}
+
 }  // namespace sparse_segment
 
 Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const TensorView& grad, const TensorView& data,
@@ -68,7 +68,7 @@ Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const Ten
   using namespace sparse_segment;
   const std::string_view op = Name(pooling.combiner, /*with_plan=*/false);
   const SegmentWeights* const weights = WeightsOf(pooling);
-  if (Status s = CheckIds(op, indices, segment_ids); !s.ok()) return s;
+  if (Status s = CheckIdOperands(op, indices, segment_ids); !s.ok()) return s;
   if (Status s = CheckRows(op, grad, data, indices); !s.ok()) return s;
   if (Status s = CheckGiven(op, weights); !s.ok()) return s;
   if (Status s = CheckWeights(op, weights, indices.dim(0), {"data", data}); !s.ok()) return s;
