@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the modes of accumulation cost on the CPU, and how large their errors are: the tables of docs/determinism.md.
+"""Measures cost and errors of the modes of accumulation on the CPU: the tables of docs/determinism.md.
 
     build/venv/bin/python benchmarks/accumulation.py
 

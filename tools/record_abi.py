@@ -43,7 +43,7 @@ int main(void) { return abi_rg_abi_version() == RG_ABI_VERSION ? 0 : 1; }
 
 
 def _c(*arguments: str, text: str) -> str:
-    """What the C compiler prints for this text."""
+    """Returns what the C compiler prints for this text."""
     command = ["cc", "-std=c11", f"-I{ROOT}", "-x", "c", *arguments, "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 

@@ -19,7 +19,7 @@ _LARGEST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 
 class Namespace:
-    """What does not differ between frameworks."""
+    """The part that does not differ between frameworks."""
 
     def __init__(self, context: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""What a release says about itself: one version everywhere, and a description without links into a tree."""
+"""A release agrees with itself: one version everywhere, and a description without links into a tree."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ enum class Accumulation {
   kReproducible,  // exact sums of rounded terms: the same bits for every order of the input (core/sum_grid.h)
 };
 
-// Of "sequential", "fast" or "reproducible". INVALID_ARGUMENT, about an argument `accumulation`, for any other name.
+// Reads "sequential", "fast" or "reproducible". Any other name is INVALID_ARGUMENT, about an argument `accumulation`.
 Result<Accumulation> AccumulationByName(std::string_view name) noexcept;
 
 struct Context {

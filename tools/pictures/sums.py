@@ -1,4 +1,4 @@
-"""What order-free sums are: the same terms in two orders, one after the other and on a grid."""
+"""Explains order-free sums: the same terms in two orders, one after the other and on a grid."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ using tensorflow::RaggedTensorVariant;
 using tensorflow::Tensor;
 using tensorflow::Variant;
 
-// The elements of a variant tensor as an operand. What is no ragged tensor is a missing element. It takes 250 bytes per
-// element and 150 for each of its splits.
+// The elements of a variant tensor as an operand. An element that is no ragged tensor counts as missing. Takes 250
+// bytes per element and 150 for each of its splits.
 class Elements {
  public:
   Elements(const Tensor& encoded, bool with_splits) {

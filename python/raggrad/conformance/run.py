@@ -105,7 +105,7 @@ class _Progress:
 
 
 class _Counts:
-    """What became of the cases."""
+    """Counts the cases by outcome."""
 
     def __init__(self) -> None:
         self.passed = 0

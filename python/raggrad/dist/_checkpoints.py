@@ -14,7 +14,7 @@ _CLASS = "ShardedEmbeddingBag"
 
 
 class Checkpoints(nn.Module):
-    """What ShardedEmbeddingBag has to do with whole tables and saved shards."""
+    """Whole tables and saved shards: a base class of ShardedEmbeddingBag."""
 
     @torch.no_grad()
     def full_weight(self) -> Tensor:

@@ -36,7 +36,7 @@ def _exact_row(width: int, element_bytes: int) -> int:
 
 
 class Step(NamedTuple):
-    """What one rank of several does in a step."""
+    """The work of one rank in a step."""
 
     rows: int
     width: int

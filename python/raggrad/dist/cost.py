@@ -10,7 +10,7 @@ from ._model import Sent, Step
 
 
 class Network(NamedTuple):
-    """What messages between ranks cost. The defaults are assumed: 10 Gbit/s. raggrad.dist.measure() finds them out."""
+    """The cost of messages between ranks. The defaults are assumed: 10 Gbit/s. raggrad.dist.measure() measures them."""
 
     bandwidth: float = 1.25e9  # bytes a second that a rank sends
     latency: float = 50e-6  # seconds that a message takes

@@ -17,7 +17,7 @@ _SMALL = 8
 
 
 def measure(group: dist.ProcessGroup | None = None, *, device: Any = None) -> Network:
-    """What a message and a byte cost between the ranks of a group, for explain and ShardedEmbeddingBag.
+    """Measures the cost of a message and of a byte between the ranks of a group, for explain and ShardedEmbeddingBag.
 
     All ranks call it, and get the same answer: that of the slowest one. It sends 4 MiB from everyone to everyone five
     times, and small messages 21 times, as the operations of raggrad.dist do. Medians count. One rank alone has nothing

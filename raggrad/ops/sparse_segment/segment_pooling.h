@@ -41,7 +41,7 @@ namespace raggrad {
 
 enum class SegmentCombiner { kSum, kMean, kSqrtN };
 
-// Of "sum", "mean" or "sqrtn". INVALID_ARGUMENT, about the argument of that name, for any other one.
+// Reads "sum", "mean" or "sqrtn". Any other name is INVALID_ARGUMENT, about the argument `argument`.
 Result<SegmentCombiner> CombinerByName(std::string_view name, std::string_view argument = "combiner") noexcept;
 
 // The divisor of Mean and SqrtN.
