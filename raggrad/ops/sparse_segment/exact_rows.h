@@ -14,14 +14,12 @@
 #pragma once
 
 #include <cstdint>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include <type_traits>
 
 #include "raggrad/core/isa.h"
 #include "raggrad/core/sum_grid.h"
 #include "raggrad/core/sum_type.h"
-#include "raggrad/cpu/convert.h"
+#include "raggrad/ops/sparse_segment/exact_lanes.h"
 #include "raggrad/ops/sparse_segment/row_ops.h"
 
 namespace raggrad::sparse_segment {
@@ -30,18 +28,6 @@ inline constexpr int64_t kExactColumns = 256;  // columns whose sums lie on the 
 inline constexpr int64_t kExactAhead = 12;     // contributions between a prefetch and its use
 inline constexpr int64_t kExactBlockBytes =
     1 << 14;  // of contributions that stay in L1 while all their columns are summed
-
-template <Isa I>
-inline constexpr int64_t kVectorBytes = I == Isa::kX86V4   ? 64
-                                        : I == Isa::kX86V3 ? 32
-                                                           : 16;
-
-// As many A as there are doubles in a vector register of the level.
-template <Isa I, class A>
-struct Lanes {
-  static constexpr int64_t kCount = kVectorBytes<I> / static_cast<int64_t>(sizeof(double));
-  typedef A Type __attribute__((vector_size(kCount * sizeof(A))));  // NOLINT: an alias cannot have the attribute
-};
 
 // The largest finite magnitude in a row, 0 if there is none. Magnitudes have the order of their bits.
 template <Isa I, class T>
@@ -52,14 +38,14 @@ template <Isa I, class T>
                              : std::is_same_v<T, BFloat16> ? Bits{0x7f80}
                              : sizeof(T) == 4              ? static_cast<Bits>(0x7f800000)
                                                            : static_cast<Bits>(0x7ff0000000000000);
-  constexpr int64_t kLanes = kVectorBytes<I> / static_cast<int64_t>(sizeof(T));
-  typedef Bits Vector __attribute__((vector_size(kVectorBytes<I>)));  // NOLINT: an alias cannot have the attribute
+  constexpr int64_t kLanes = Vector<I, Bits>::kLanes;
+  using BitVector = typename Vector<I, Bits>::Type;
   Bits largest = 0;
   int64_t c = 0;
   if (columns >= kLanes) {
-    Vector tops = {};
+    BitVector tops = {};
     for (; c + kLanes <= columns; c += kLanes) {
-      Vector x;
+      BitVector x;
       __builtin_memcpy(&x, row + c, sizeof(x));
       x &= kMagnitude;
       x &= x < kInfinity;
@@ -73,12 +59,7 @@ template <Isa I, class T>
     x = static_cast<Bits>(x & kMagnitude);
     if (x < kInfinity && x > largest) largest = x;
   }
-  const T value = __builtin_bit_cast(T, largest);
-  if constexpr (kIsShortFloat<T>) {
-    return cpu::Convert<I>::Widen(value);
-  } else {
-    return value;
-  }
+  return Load<I>(__builtin_bit_cast(T, largest));
 }
 
 template <Isa I, class A>
@@ -91,21 +72,12 @@ template <Isa I, class A>
   return x < 0 ? -x : x;
 }
 
-template <Isa I, class T>
-[[gnu::always_inline]] inline SumType<T> Wide(T value) noexcept {
-  if constexpr (kIsShortFloat<T>) {
-    return cpu::Convert<I>::Widen(value);
-  } else {
-    return value;
-  }
-}
-
 // The largest finite product of a row and a factor, value by value.
 template <Isa I, class T>
 SumType<T> SearchLargestProduct(const T* row, int64_t columns, SumType<T> factor) noexcept {
   SumType<T> largest = 0;
   for (int64_t c = 0; c < columns; ++c) {
-    const SumType<T> x = Magnitude<I>(Wide<I>(row[c]) * factor);
+    const SumType<T> x = Magnitude<I>(Load<I>(row[c]) * factor);
     if (IsFinite<I>(x) && x > largest) largest = x;
   }
   return largest;
@@ -136,67 +108,6 @@ template <Isa I, class Terms>
     largest = x > largest ? x : largest;
   }
   return largest;
-}
-
-// Widens a vector. Intrinsics where g++ 12 would take it apart and put it together again; with a mask, of all lanes,
-// because it warns of the intrinsic without one.
-template <Isa I>
-[[gnu::always_inline]] inline typename Lanes<I, double>::Type ToDouble(typename Lanes<I, float>::Type x) noexcept {
-  using V = typename Lanes<I, double>::Type;
-#if defined(__AVX512F__)
-  return reinterpret_cast<V>(_mm512_maskz_cvtps_pd(0xff, reinterpret_cast<__m256>(x)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<V>(_mm256_cvtps_pd(reinterpret_cast<__m128>(x)));
-#else
-  return __builtin_convertvector(x, V);
-#endif
-}
-
-template <Isa I>
-[[gnu::always_inline]] inline typename Lanes<I, float>::Type ToFloat(typename Lanes<I, double>::Type x) noexcept {
-  using V = typename Lanes<I, float>::Type;
-#if defined(__AVX512F__)
-  return reinterpret_cast<V>(_mm512_maskz_cvtpd_ps(0xff, reinterpret_cast<__m512d>(x)));
-#elif defined(__AVX2__)
-  return reinterpret_cast<V>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x)));
-#else
-  return __builtin_convertvector(x, V);
-#endif
-}
-
-// Loads as many values as there are doubles in a vector, widened to the type of contributions.
-template <Isa I, class T>
-[[gnu::always_inline]] inline typename Lanes<I, SumType<T>>::Type LoadLanes(const T* values) noexcept {
-  using Values = typename Lanes<I, SumType<T>>::Type;
-  Values x;
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
-    return reinterpret_cast<Values>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return reinterpret_cast<Values>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))));
-  }
-#elif defined(__AVX2__)
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(values));
-    return reinterpret_cast<Values>(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return reinterpret_cast<Values>(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(values))));
-  }
-#endif
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    typename Lanes<I, uint16_t>::Type bits;
-    __builtin_memcpy(&bits, values, sizeof(bits));
-    const auto wide = __builtin_convertvector(bits, typename Lanes<I, uint32_t>::Type) << 16;
-    __builtin_memcpy(&x, &wide, sizeof(x));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    float wide[Lanes<I, float>::kCount];
-    cpu::Convert<I>::WidenRow(values, wide, Lanes<I, float>::kCount);
-    __builtin_memcpy(&x, wide, sizeof(x));
-  } else {
-    __builtin_memcpy(&x, values, sizeof(x));
-  }
-  return x;
 }
 
 // Where the sums of some columns go: into memory, on top of those that are there, or, for float, rounded to a row.
@@ -279,7 +190,7 @@ template <Isa I, class Terms, class Grid, class Target>
     }
     const T* const row = terms.row(k) + column;
     for (int64_t c = 0; c < columns; ++c) {
-      SumType<T> x = Wide<I>(row[c]);
+      SumType<T> x = Load<I>(row[c]);
       if constexpr (Terms::kScaled) x *= terms.factor(k);
       if constexpr (Grid::kSums == 1) {
         totals[0][c] += (static_cast<double>(x) + grid.magic) - grid.magic;

@@ -41,14 +41,13 @@ struct Halves {
   typedef uint32_t Wide __attribute__((vector_size(kLanes * 4)));    // NOLINT
 };
 
-// A vector of values that need no conversion, or of bfloat16, which widens in registers.
-template <Isa I, class T>
-[[gnu::always_inline]] inline auto LoadVector(const T* values) noexcept {
+// Loads a vector of values that need no conversion, or of bfloat16, which widens in registers.
+template <class V, class T>
+[[gnu::always_inline]] inline V LoadAs(const T* values) noexcept {
   static_assert(!std::is_same_v<T, Half>);
-  using A = SumType<T>;
-  typename Vector<I, A>::Type vector;
+  V vector;
   if constexpr (std::is_same_v<T, BFloat16>) {
-    constexpr int64_t kLanes = Vector<I, A>::kLanes;
+    constexpr int64_t kLanes = sizeof(V) / sizeof(float);
     typename Halves<kLanes>::Narrow narrow;
     __builtin_memcpy(&narrow, values, sizeof(narrow));
     const auto wide = __builtin_convertvector(narrow, typename Halves<kLanes>::Wide) << 16;
@@ -57,6 +56,11 @@ template <Isa I, class T>
     __builtin_memcpy(&vector, values, sizeof(vector));
   }
   return vector;
+}
+
+template <Isa I, class T>
+[[gnu::always_inline]] inline auto LoadVector(const T* values) noexcept {
+  return LoadAs<typename Vector<I, SumType<T>>::Type>(values);
 }
 
 template <Isa I, class T>

@@ -11,6 +11,7 @@
 #include "raggrad/ops/sparse_fill_empty_rows/test/test_grad.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/reproducible_sum.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
@@ -22,6 +23,7 @@ namespace {
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kWideRanges;
@@ -68,8 +70,7 @@ void ExpectSum(const std::vector<T>& values, const T& want) {
 
 template <class V>
 class SparseFillEmptyRowsReproducibleTest : public ::testing::Test {};
-using ValueTypes = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SparseFillEmptyRowsReproducibleTest, ValueTypes);
+TYPED_TEST_SUITE(SparseFillEmptyRowsReproducibleTest, GtestTypes<FloatTypes>);
 
 TYPED_TEST(SparseFillEmptyRowsReproducibleTest, HasTheBitsOfTheDefinition) {
   std::mt19937 random(1);

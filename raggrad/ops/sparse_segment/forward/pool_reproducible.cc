@@ -3,6 +3,7 @@
 #include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
 
 #include "raggrad/ops/sparse_segment/exact_rows.h"
+#include "raggrad/ops/sparse_segment/weights/divisor.h"
 
 namespace raggrad::sparse_segment {
 namespace {
@@ -38,10 +39,7 @@ template <Isa I, class T, class Idx, class F>
 
 template <Isa I, class T, class Idx>
 [[gnu::always_inline]] inline double DivisorOf(const PoolJob<T, Idx>& job, int64_t row, int64_t count) noexcept {
-  if (job.divisors != nullptr) return job.divisors[row];
-  const auto n = static_cast<double>(count);
-  const SegmentCombiner combiner = job.combiner;
-  return combiner == SegmentCombiner::kSum ? 1.0 : combiner == SegmentCombiner::kMean ? n : __builtin_sqrt(n);
+  return job.divisors != nullptr ? job.divisors[row] : CountDivisor<double>(job.combiner, count);
 }
 
 // Calls round(column, columns, target) for all columns, a few at a time, and stores them; zeros if the divisor is 0.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/convert.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
@@ -67,6 +68,17 @@ struct Rows {
   std::vector<T> values;        // [num_unique, width]
 };
 
+// Narrows the sums of rows.
+template <class T>
+Rows<T> RowsOf(const std::map<int64_t, std::vector<SumType<T>>>& sums) {
+  Rows<T> rows;
+  for (const auto& [row, sum] : sums) {
+    rows.unique.push_back(row);
+    for (const SumType<T> value : sum) Narrow(value, rows.values.emplace_back());
+  }
+  return rows;
+}
+
 // The rows of the gradient, or nothing if an id is out of range. The caller widens ids to int64.
 template <class T>
 std::optional<Rows<T>> Grad(SegmentCombiner combiner, const T* grad, int64_t segments, int64_t width,
@@ -93,12 +105,7 @@ std::optional<Rows<T>> Grad(SegmentCombiner combiner, const T* grad, int64_t seg
       sum[static_cast<size_t>(c)] = Flush(sum[static_cast<size_t>(c)] + product);
     }
   }
-  Rows<T> rows;
-  for (const auto& [row, sum] : sums) {
-    rows.unique.push_back(row);
-    for (const A value : sum) Narrow(value, rows.values.emplace_back());
-  }
-  return rows;
+  return RowsOf<T>(sums);
 }
 
 // The same rows in a dense [table_rows, width].

@@ -13,6 +13,7 @@
 #include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -26,6 +27,7 @@ using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
@@ -55,8 +57,7 @@ struct Batch {
 
 template <class T>
 class SegmentPlanTyped : public ::testing::Test {};
-using FloatElements = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SegmentPlanTyped, FloatElements);
+TYPED_TEST_SUITE(SegmentPlanTyped, GtestTypes<FloatTypes>);
 
 // Every function gives the same bits with and without a plan.
 TYPED_TEST(SegmentPlanTyped, SameBitsAsWithoutAPlan) {

@@ -14,6 +14,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 #include "raggrad/testing/wide_values.h"
@@ -22,9 +23,11 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::RandomIds;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
@@ -45,11 +48,9 @@ struct Case {
     Case c;
     c.segments = segments;
     c.data = {WideValues<V>(static_cast<size_t>(rows * width), range, random), Shape{rows, width}};
-    std::vector<int64_t> indices(static_cast<size_t>(n)), segment_ids(indices.size());
-    for (int64_t& index : indices) index = static_cast<int64_t>(random() % static_cast<uint64_t>(rows));
-    for (int64_t& segment : segment_ids) segment = static_cast<int64_t>(random() % static_cast<uint64_t>(segments));
+    c.indices = RandomIds(n, rows, random);
+    std::vector<int64_t> segment_ids = RandomIds(n, segments, random);
     std::sort(segment_ids.begin(), segment_ids.end());
-    c.indices = std::move(indices);
     c.segment_ids = std::move(segment_ids);
     return c;
   }
@@ -89,8 +90,7 @@ struct Case {
 
 template <class V>
 class SparseSegmentForwardReproducibleTest : public ::testing::Test {};
-using ValueTypes = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SparseSegmentForwardReproducibleTest, ValueTypes);
+TYPED_TEST_SUITE(SparseSegmentForwardReproducibleTest, GtestTypes<FloatTypes>);
 
 TYPED_TEST(SparseSegmentForwardReproducibleTest, HasTheBitsOfTheDefinitionForEveryWidth) {
   std::mt19937 random(1);

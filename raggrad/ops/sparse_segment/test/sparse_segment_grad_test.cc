@@ -11,6 +11,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -24,6 +25,7 @@ using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
@@ -143,8 +145,7 @@ struct Case {
 
 template <class V>
 class SparseSegmentGradTest : public ::testing::Test {};
-using ValueTypes = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SparseSegmentGradTest, ValueTypes);
+TYPED_TEST_SUITE(SparseSegmentGradTest, GtestTypes<FloatTypes>);
 
 TYPED_TEST(SparseSegmentGradTest, MatchesTheReferenceForEveryShape) {
   uint32_t seed = 0;

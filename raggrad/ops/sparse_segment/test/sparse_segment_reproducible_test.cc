@@ -16,6 +16,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 #include "raggrad/testing/wide_values.h"
@@ -24,10 +25,12 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::RandomIds;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
@@ -48,11 +51,8 @@ struct Case {
     Case c;
     c.table_rows = rows;
     c.grad = {WideValues<V>(static_cast<size_t>(segments * width), range, random), Shape{segments, width}};
-    std::vector<int64_t> indices(static_cast<size_t>(n)), segment_ids(indices.size());
-    for (int64_t& index : indices) index = static_cast<int64_t>(random() % static_cast<uint32_t>(rows));
-    for (int64_t& segment : segment_ids) segment = static_cast<int64_t>(random() % static_cast<uint64_t>(segments));
-    c.indices = std::move(indices);
-    c.segment_ids = std::move(segment_ids);
+    c.indices = RandomIds(n, rows, random);
+    c.segment_ids = RandomIds(n, segments, random);
     return c;
   }
 
@@ -96,8 +96,7 @@ struct Case {
 
 template <class V>
 class SparseSegmentReproducibleTest : public ::testing::Test {};
-using ValueTypes = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SparseSegmentReproducibleTest, ValueTypes);
+TYPED_TEST_SUITE(SparseSegmentReproducibleTest, GtestTypes<FloatTypes>);
 
 TYPED_TEST(SparseSegmentReproducibleTest, HasTheBitsOfTheDefinitionForEveryWidth) {
   std::mt19937 random(1);

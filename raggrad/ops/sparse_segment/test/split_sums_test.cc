@@ -14,6 +14,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/combiners.h"
 #include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 #include "raggrad/testing/wide_values.h"
@@ -25,6 +26,7 @@ using ::raggrad::sparse_segment::Ids;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
@@ -117,8 +119,7 @@ struct Case {
 
 template <class V>
 class SplitSumsTest : public ::testing::Test {};
-using ValueTypes = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(SplitSumsTest, ValueTypes);
+TYPED_TEST_SUITE(SplitSumsTest, GtestTypes<FloatTypes>);
 
 TYPED_TEST(SplitSumsTest, HasTheBitsOfOneForwardHoweverTermsAreDivided) {
   std::mt19937 random(1);

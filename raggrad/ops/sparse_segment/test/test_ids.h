@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct Ids {
     return dtype == DType::kInt32 ? TensorView::Vector<int32_t>(narrow) : TensorView::Vector<int64_t>(wide);
   }
 };
+
+// n ids in [0, limit), all equally likely.
+inline std::vector<int64_t> RandomIds(int64_t n, int64_t limit, std::mt19937& random) {
+  std::vector<int64_t> ids(static_cast<size_t>(n));
+  for (int64_t& id : ids) id = static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
+  return ids;
+}
 
 struct IndexTypePair {
   DType index;

@@ -100,12 +100,7 @@ Rows<T> WeightedGrad(const SegmentPooling& pooling, const std::vector<W>& weight
       sum[static_cast<size_t>(c)] = Add(sum[static_cast<size_t>(c)], product);
     }
   }
-  Rows<T> rows;
-  for (const auto& [row, sum] : sums) {
-    rows.unique.push_back(row);
-    for (const A value : sum) Narrow(value, rows.values.emplace_back());
-  }
-  return rows;
+  return RowsOf<T>(sums);
 }
 
 // The dot product of two rows, in 16 partial sums.
