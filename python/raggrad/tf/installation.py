@@ -23,7 +23,7 @@ _used_before: dict[str, list[str]] = {}
 
 
 def install() -> None:
-    """From now on TensorFlow's operators that raggrad has run its kernels on the CPU. Nothing undoes it.
+    """From now on TensorFlow's operators run raggrad's kernels on the CPU, where raggrad has them. Nothing undoes it.
 
     This holds for eager calls, tf.function, tf.GradientTape and tf.data alike. Results have the bits of TensorFlow's
     kernels; inputs that crash those raise tf.errors.InvalidArgumentError. Inputs are read where they lie, and outputs
