@@ -41,6 +41,6 @@ def make_batch(step: int, samples: int, rows: Sequence[int], seed: int) -> Batch
 
 
 def mean_appeal(table: int, ids: Tensor, sizes: Tensor) -> Tensor:
-    """The rule that the model has to learn: every category has an appeal from -1 to 1, which brings or prevents clicks."""
+    """The rule that the model has to learn: every category has an appeal, from -1 to 1, that draws clicks or repels."""
     appeal = ((ids + 1) * 2_654_435_761 + table * 40_503) % 65_536 / 32_768 - 1
     return torch.segment_reduce(appeal.float(), "mean", lengths=sizes)

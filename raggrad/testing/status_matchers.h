@@ -29,4 +29,7 @@ MATCHER_P2(StatusIs, code, message,
   return status.code() == code && ::testing::Matches(message)(std::string(status.message()));
 }
 
+// An INVALID_ARGUMENT whose message contains `text`.
+inline auto IsInvalid(const std::string& text) { return StatusIs(Code::kInvalidArgument, ::testing::HasSubstr(text)); }
+
 }  // namespace raggrad::testing

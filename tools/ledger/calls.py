@@ -44,6 +44,11 @@ def empty(dtype: str, *shape: int) -> Tensor:
     return Tensor(dtype, made.array.reshape(shape))
 
 
+def count(n: int) -> Tensor:
+    """0, 1, ..., n - 1."""
+    return i32(np.arange(n))
+
+
 def pool(kind: str, data: Tensor, indices: Tensor, segment_ids: Tensor, answer: Refusal | Tensor,
          num_segments: Tensor | None = None) -> Call:
     """SparseSegment{Sum,Mean,SqrtN}, with num_segments if it is given. Stands for embedding bags and segment sums."""

@@ -13,6 +13,7 @@ import numpy as np
 from .calls import (
     INT32_MAX,
     bf16,
+    count,
     cut,
     empty,
     f16,
@@ -67,10 +68,6 @@ def _coalesce_out_of_range() -> dict[str, Any]:
     return {"output": IndexedSlices(np.ones(2, np.float32), np.int64([1, -1]), (3,)).coalesce().values}
 
 
-def _count(n: int) -> Any:
-    return i32(np.arange(n))
-
-
 def _sequential_sums(grad: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float32 sums of the rows with the same number, in their order."""
     sums = np.zeros((rows.max() + 1, grad.shape[1]), np.float32)
@@ -94,7 +91,7 @@ EMBEDDINGS = Project("PyTorch: embeddings", (
         *issue(REPOSITORY, 4169),
         "The mean of an empty bag was infinite.",
         (
-            pool("Mean", f32(np.arange(15).reshape(5, 3)), _count(5), i32([0, 2, 2, 4, 5]),
+            pool("Mean", f32(np.arange(15).reshape(5, 3)), count(5), i32([0, 2, 2, 4, 5]),
                  f32([[0, 1, 2], [0, 0, 0], [4.5, 5.5, 6.5], [0, 0, 0], [9, 10, 11], [12, 13, 14]]), i32(6)),
         ),
         "Zeros for an empty bag",
@@ -194,8 +191,8 @@ EMBEDDINGS = Project("PyTorch: embeddings", (
         *pull(REPOSITORY, 187687),
         "Threads of the embedding gradient on GPUs overwrote numbers that others still read: rarely, a wrong sum.",
         (
-            pool_grad_rows("Sum", f32(_MANY), i32(_FEW_ROWS), _count(1024), 7,
-                           (f32(_sequential_sums(_MANY, _FEW_ROWS)), _count(7))),
+            pool_grad_rows("Sum", f32(_MANY), i32(_FEW_ROWS), count(1024), 7,
+                           (f32(_sequential_sums(_MANY, _FEW_ROWS)), count(7))),
         ),
         "The bits of the sum in the input's order, every time",
     ),
@@ -256,7 +253,7 @@ EMBEDDINGS = Project("PyTorch: embeddings", (
         *issue(REPOSITORY, 193704),
         "Sparse gradients of an Embedding were 100,000 times too large on one GPU.",
         (
-            pool_grad_rows("Sum", f32(np.ones((64, 4))), i32(_SPREAD), _count(64), 100_000,
+            pool_grad_rows("Sum", f32(np.ones((64, 4))), i32(_SPREAD), count(64), 100_000,
                            (f32(np.repeat(_SPREAD_COUNTS[:, None], 4, 1)), i32(_SPREAD_ROWS))),
         ),
         "How often each row was used",
@@ -321,7 +318,7 @@ INDEXING = Project("PyTorch: index_add, scatter_add, sparse tensors", (
     Entry(
         *issue(REPOSITORY, 139242),
         "index_reduce_ with mean counted in bfloat16, which cannot go beyond 256.",
-        (pool("Mean", bf16(np.ones(300)), _count(300), i32(np.zeros(300)), bf16([1])),),
+        (pool("Mean", bf16(np.ones(300)), count(300), i32(np.zeros(300)), bf16([1])),),
         "1 for 300 ones",
     ),
     Entry(

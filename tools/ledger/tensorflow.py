@@ -11,6 +11,7 @@ from goldens.encoding import Ragged, Variant
 from .calls import (
     INT64_MAX,
     bf16,
+    count,
     cut,
     empty,
     f32,
@@ -83,10 +84,6 @@ def _batch(threads: int) -> dict[str, Any]:
     rows = np.float32([[1], [2], [3]])
     output = Runtime().batch(in_tensors=[rows], num_batch_threads=threads, max_batch_size=3, batch_timeout_micros=1000)
     return {"rows": output.batched_tensors[0]}
-
-
-def _count(n: int) -> Any:
-    return i32(np.arange(n))
 
 
 _TABLE = f32(np.arange(40).reshape(10, 4))
@@ -377,8 +374,8 @@ PROJECT = Project("TensorFlow: issues", (
         *issue(REPOSITORY, 127233),
         "An empty segment made the derivative of segment_mean NaN.",
         (
-            pool("Mean", f32([2, 4, 3, 6, 9]), _count(5), i32([0, 0, 2, 2, 2]), f32([3, 0, 6])),
-            pool_grad("Mean", f32([1, 7, 3]), _count(5), i32([0, 0, 2, 2, 2]), 5, f32([0.5, 0.5, 1, 1, 1])),
+            pool("Mean", f32([2, 4, 3, 6, 9]), count(5), i32([0, 0, 2, 2, 2]), f32([3, 0, 6])),
+            pool_grad("Mean", f32([1, 7, 3]), count(5), i32([0, 0, 2, 2, 2]), 5, f32([0.5, 0.5, 1, 1, 1])),
         ),
         "Zero for the empty segment, and nothing of it in the gradient",
     ),
@@ -386,7 +383,7 @@ PROJECT = Project("TensorFlow: issues", (
         *issue(REPOSITORY, 127818),
         "unsorted_segment_mean of 512 bfloat16 zeros and ones was 1.0 instead of 0.5.",
         tuple(
-            pool("Mean", bf16(np.arange(n) % 2), _count(n), i32(np.zeros(n)), bf16([0.5]))
+            pool("Mean", bf16(np.arange(n) % 2), count(n), i32(np.zeros(n)), bf16([0.5]))
             for n in (256, 512, 1024)
         ),
         "0.5: sums and counts are wider than bfloat16",

@@ -1,7 +1,8 @@
 """Kernels that are compiled on this machine, once per TensorFlow, and kept in the user's cache.
 
 TensorFlow's C interface cannot look into variants, and drops the callback of an asynchronous kernel too early. Its C++
-interface has neither fault, but binaries fit one version only. So these kernels come as source code, in the folder `sources`.
+interface has neither fault, but its binaries fit one version only. So these kernels come as source code, in the folder
+`sources`.
 """
 
 from __future__ import annotations

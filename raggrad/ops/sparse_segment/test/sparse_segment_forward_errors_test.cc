@@ -19,11 +19,10 @@ namespace {
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::HoldsBits;
+using ::raggrad::testing::IsInvalid;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
-
-auto Invalid(const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); }
 
 TEST(SparseSegmentErrors, NameTheFaultInTensorFlowsOrder) {
   const Array<float> data{{1, 2, 3, 4}, Shape{2, 2}};
@@ -34,19 +33,20 @@ TEST(SparseSegmentErrors, NameTheFaultInTensorFlowsOrder) {
     return SparseSegmentMean(d, i, s).status();
   };
   EXPECT_THAT(mean(scalar, matrix, matrix),
-              Invalid("SparseSegmentMean: indices should be a vector. [indices: expected rank 1, got shape [3,1]]"));
-  EXPECT_THAT(mean(scalar, ids, matrix), Invalid("segment_ids should be a vector."));
+              IsInvalid("SparseSegmentMean: indices should be a vector. [indices: expected rank 1, got shape [3,1]]"));
+  EXPECT_THAT(mean(scalar, ids, matrix), IsInvalid("segment_ids should be a vector."));
   EXPECT_THAT(mean(scalar, ids, two),
-              Invalid("segment_ids and indices should have same size. [segment_ids: expected 3"));
-  EXPECT_THAT(mean(scalar, ids, below_zero), Invalid("Shape must be at least rank 1 [data: expected at least rank 1"));
+              IsInvalid("segment_ids and indices should have same size. [segment_ids: expected 3"));
+  EXPECT_THAT(mean(scalar, ids, below_zero),
+              IsInvalid("Shape must be at least rank 1 [data: expected at least rank 1"));
   EXPECT_THAT(mean(data, bad_ids, below_zero),
-              Invalid("segment ids must be >= 0 [segment_ids[2]: expected at least 0, got -1]"));
+              IsInvalid("segment ids must be >= 0 [segment_ids[2]: expected at least 0, got -1]"));
   EXPECT_THAT(mean(data, ids, drops),
-              Invalid("segment ids are not increasing [segment_ids[2]: expected at least 1, got 0]"));
-  EXPECT_THAT(mean(data, ids, starts_below), Invalid("Segment id -2 out of range [0, 1), possibly because "
-                                                     "'segment_ids' input is not sorted. [segment_ids[0]]"));
-  EXPECT_THAT(mean(data, bad_ids, gap), Invalid("Bad: indices[1] == 7 out of range [0, 2)"));
-  EXPECT_THAT(mean(data, bad_ids, starts_below), Invalid("Segment id -2 out of range [0, 1)"));
+              IsInvalid("segment ids are not increasing [segment_ids[2]: expected at least 1, got 0]"));
+  EXPECT_THAT(mean(data, ids, starts_below), IsInvalid("Segment id -2 out of range [0, 1), possibly because "
+                                                       "'segment_ids' input is not sorted. [segment_ids[0]]"));
+  EXPECT_THAT(mean(data, bad_ids, gap), IsInvalid("Bad: indices[1] == 7 out of range [0, 2)"));
+  EXPECT_THAT(mean(data, bad_ids, starts_below), IsInvalid("Segment id -2 out of range [0, 1)"));
 }
 
 TEST(SparseSegmentErrors, SegmentsAreCheckedOneAfterAnother) {
@@ -54,11 +54,11 @@ TEST(SparseSegmentErrors, SegmentsAreCheckedOneAfterAnother) {
   const auto sum = [&](std::vector<int64_t> indices, std::vector<int64_t> segment_ids) {
     return SparseSegmentSum(data, Array<int64_t>(std::move(indices)), Array<int64_t>(std::move(segment_ids))).status();
   };
-  EXPECT_THAT(sum({9, 0, 0, 0}, {0, 0, 2, 1}), Invalid("Bad: indices[0] == 9"));
-  EXPECT_THAT(sum({0, 0, 9, 0}, {0, 0, 2, 1}), Invalid("segment ids are not increasing [segment_ids[3]"));
-  EXPECT_THAT(sum({0, 9, 0, 0}, {1, 1, 0, 1}), Invalid("segment ids are not increasing [segment_ids[2]"));
-  EXPECT_THAT(sum({0, 0, 0, 9}, {0, 3, 4, 1}), Invalid("Segment id 3 out of range [0, 2)"));
-  EXPECT_THAT(sum({-1, 0, 0, 0}, {-4, 0, 0, 1}), Invalid("Segment id -4 out of range [0, 2)"));
+  EXPECT_THAT(sum({9, 0, 0, 0}, {0, 0, 2, 1}), IsInvalid("Bad: indices[0] == 9"));
+  EXPECT_THAT(sum({0, 0, 9, 0}, {0, 0, 2, 1}), IsInvalid("segment ids are not increasing [segment_ids[3]"));
+  EXPECT_THAT(sum({0, 9, 0, 0}, {1, 1, 0, 1}), IsInvalid("segment ids are not increasing [segment_ids[2]"));
+  EXPECT_THAT(sum({0, 0, 0, 9}, {0, 3, 4, 1}), IsInvalid("Segment id 3 out of range [0, 2)"));
+  EXPECT_THAT(sum({-1, 0, 0, 0}, {-4, 0, 0, 1}), IsInvalid("Segment id -4 out of range [0, 2)"));
 }
 
 TEST(SparseSegmentErrors, NumSegmentsIsCheckedFirst) {
@@ -68,21 +68,22 @@ TEST(SparseSegmentErrors, NumSegmentsIsCheckedFirst) {
     return SparseSegmentSumWithNumSegments(data, i, s, n).status();
   };
   const int32_t minus = -1, none = 0, one = 1, two = 2;
-  EXPECT_THAT(sum(matrix, ids, ids), Invalid("SparseSegmentSumWithNumSegments: num_segments should be a scalar, not "
-                                             "shape [3] [num_segments: expected rank 0, got rank 1]"));
+  EXPECT_THAT(sum(matrix, ids, ids), IsInvalid("SparseSegmentSumWithNumSegments: num_segments should be a scalar, not "
+                                               "shape [3] [num_segments: expected rank 0, got rank 1]"));
   EXPECT_THAT(sum(matrix, ids, TensorView::Scalar(minus)),
-              Invalid("segment ids must be >= 0 [num_segments: expected at least 0, got -1]"));
-  EXPECT_THAT(sum(matrix, ids, TensorView::Scalar(one)), Invalid("indices should be a vector."));
+              IsInvalid("segment ids must be >= 0 [num_segments: expected at least 0, got -1]"));
+  EXPECT_THAT(sum(matrix, ids, TensorView::Scalar(one)), IsInvalid("indices should be a vector."));
   EXPECT_THAT(sum(bad_ids, ids, TensorView::Scalar(one)),
-              Invalid("segment ids must be < num_segments [segment_ids[2]: expected less than 1, got 1]"));
-  EXPECT_THAT(sum(bad_ids, below_zero, TensorView::Scalar(none)), Invalid("segment ids must be >= 0 [segment_ids[2]"));
-  EXPECT_THAT(sum(bad_ids, below_zero, TensorView::Scalar(two)), Invalid("Segment id -3 out of range [0, 2)"));
+              IsInvalid("segment ids must be < num_segments [segment_ids[2]: expected less than 1, got 1]"));
+  EXPECT_THAT(sum(bad_ids, below_zero, TensorView::Scalar(none)),
+              IsInvalid("segment ids must be >= 0 [segment_ids[2]"));
+  EXPECT_THAT(sum(bad_ids, below_zero, TensorView::Scalar(two)), IsInvalid("Segment id -3 out of range [0, 2)"));
   // TensorFlow uses the low 32 bits.
   for (const int64_t too_many : {int64_t{1} << 31, (int64_t{1} << 40) + 4, INT64_MAX}) {
-    EXPECT_THAT(sum(ids, ids, TensorView::Scalar(too_many)), Invalid("num_segments must be < 2^31"));
+    EXPECT_THAT(sum(ids, ids, TensorView::Scalar(too_many)), IsInvalid("num_segments must be < 2^31"));
   }
   const int64_t negative = -(int64_t{1} << 40);
-  EXPECT_THAT(sum(ids, ids, TensorView::Scalar(negative)), Invalid("segment ids must be >= 0"));
+  EXPECT_THAT(sum(ids, ids, TensorView::Scalar(negative)), IsInvalid("segment ids must be >= 0"));
 }
 
 // Output rows are counted in the types of the ids, and where that wraps decides the error.
@@ -101,30 +102,31 @@ TEST(SparseSegmentErrors, HostileLastIds) {
   constexpr int64_t kTwoTo32 = int64_t{1} << 32;
   using Ids32 = std::vector<int32_t>;
   using Ids64 = std::vector<int64_t>;
-  const auto too_large = Invalid("Last segment id must be < kintmax, got 2147483647 limit 2147483647");
+  const auto too_large = IsInvalid("Last segment id must be < kintmax, got 2147483647 limit 2147483647");
   EXPECT_THAT(sum(int32_t{}, Ids32{0, kMax}), too_large);
   EXPECT_THAT(of_five(int32_t{}, Ids64{0, kMax}), too_large);
-  EXPECT_THAT(sum(int64_t{}, Ids64{0, INT64_MAX}), Invalid("got 9223372036854775807 limit 9223372036854775807"));
-  EXPECT_THAT(sum(int64_t{}, Ids32{0, kMax}), Invalid("segment ids must be >= 0"));
-  EXPECT_THAT(of_five(int64_t{}, Ids32{0, kMax}), Invalid("Segment id 2147483647 out of range [0, 5)"));
-  EXPECT_THAT(of_five(int64_t{}, Ids64{0, kMax}), Invalid("segment ids must be < num_segments"));
-  EXPECT_THAT(sum(int32_t{}, Ids64{-kTwoTo32, -kTwoTo32}), Invalid("Segment id -4294967296 out of range [0, 1)"));
-  EXPECT_THAT(sum(int64_t{}, Ids64{-kTwoTo32, -kTwoTo32}), Invalid("segment ids must be >= 0"));
-  EXPECT_THAT(sum(int32_t{}, Ids64{0, -kTwoTo32}), Invalid("segment ids are not increasing"));
+  EXPECT_THAT(sum(int64_t{}, Ids64{0, INT64_MAX}), IsInvalid("got 9223372036854775807 limit 9223372036854775807"));
+  EXPECT_THAT(sum(int64_t{}, Ids32{0, kMax}), IsInvalid("segment ids must be >= 0"));
+  EXPECT_THAT(of_five(int64_t{}, Ids32{0, kMax}), IsInvalid("Segment id 2147483647 out of range [0, 5)"));
+  EXPECT_THAT(of_five(int64_t{}, Ids64{0, kMax}), IsInvalid("segment ids must be < num_segments"));
+  EXPECT_THAT(sum(int32_t{}, Ids64{-kTwoTo32, -kTwoTo32}), IsInvalid("Segment id -4294967296 out of range [0, 1)"));
+  EXPECT_THAT(sum(int64_t{}, Ids64{-kTwoTo32, -kTwoTo32}), IsInvalid("segment ids must be >= 0"));
+  EXPECT_THAT(sum(int32_t{}, Ids64{0, -kTwoTo32}), IsInvalid("segment ids are not increasing"));
 }
 
 TEST(SparseSegmentErrors, TypesAreCheckedFirst) {
   const Array<float> data{{1, 2}, Shape{2, 1}};
   const Array<int32_t> ids{{0, 1}}, matrix{{0, 1}, Shape{1, 2}};
   EXPECT_THAT(SparseSegmentMean(ids, matrix, data),
-              Invalid("data: expected one of half, bfloat16, float32, float64; got int32"));
-  EXPECT_THAT(SparseSegmentSqrtN(ids, matrix, data), Invalid("data: expected one of half"));
-  EXPECT_THAT(SparseSegmentSum(data, data, data), Invalid("indices: expected one of int32, int64; got float32"));
-  EXPECT_THAT(SparseSegmentSum(data, matrix, data), Invalid("segment_ids: expected one of int32, int64; got float32"));
+              IsInvalid("data: expected one of half, bfloat16, float32, float64; got int32"));
+  EXPECT_THAT(SparseSegmentSqrtN(ids, matrix, data), IsInvalid("data: expected one of half"));
+  EXPECT_THAT(SparseSegmentSum(data, data, data), IsInvalid("indices: expected one of int32, int64; got float32"));
+  EXPECT_THAT(SparseSegmentSum(data, matrix, data),
+              IsInvalid("segment_ids: expected one of int32, int64; got float32"));
   EXPECT_THAT(SparseSegmentSumWithNumSegments(data, matrix, ids, data),
-              Invalid("num_segments: expected one of int32, int64; got float32"));
-  EXPECT_THAT(SparseSegmentSum(TensorView::Of<bool>(nullptr, Shape{0}), ids, ids), Invalid("uint64; got bool"));
-  EXPECT_THAT(SparseSegmentSum(TensorView::Of<float>(nullptr, Shape{2}), ids, ids), Invalid("null pointer"));
+              IsInvalid("num_segments: expected one of int32, int64; got float32"));
+  EXPECT_THAT(SparseSegmentSum(TensorView::Of<bool>(nullptr, Shape{0}), ids, ids), IsInvalid("uint64; got bool"));
+  EXPECT_THAT(SparseSegmentSum(TensorView::Of<float>(nullptr, Shape{2}), ids, ids), IsInvalid("null pointer"));
 }
 
 TEST(SparseSegmentErrors, Devices) {
@@ -133,13 +135,13 @@ TEST(SparseSegmentErrors, Devices) {
   const int32_t two = 2;
   TensorView data_elsewhere = data, ids_elsewhere = ids, two_elsewhere = TensorView::Scalar(two);
   data_elsewhere.device = ids_elsewhere.device = two_elsewhere.device = Device::Cuda();
-  EXPECT_THAT(SparseSegmentSum(data_elsewhere, ids, ids), Invalid("different devices"));
-  EXPECT_THAT(SparseSegmentSumWithNumSegments(data, ids, ids, two_elsewhere), Invalid("wrong device"));
+  EXPECT_THAT(SparseSegmentSum(data_elsewhere, ids, ids), IsInvalid("different devices"));
+  EXPECT_THAT(SparseSegmentSumWithNumSegments(data, ids, ids, two_elsewhere), IsInvalid("wrong device"));
   EXPECT_THAT(SparseSegmentSum(data_elsewhere, ids_elsewhere, ids_elsewhere),
               StatusIs(Code::kUnimplemented, HasSubstr("no kernels for this device")));
   Context ctx;
   ctx.isa = AvailableIsas().front() == Isa::kArmV8 ? Isa::kX86V4 : Isa::kArmV8;
-  EXPECT_THAT(SparseSegmentSum(data, ids, ids, ctx), Invalid("not available"));
+  EXPECT_THAT(SparseSegmentSum(data, ids, ids, ctx), IsInvalid("not available"));
 }
 
 TEST(SparseSegmentErrors, TheFirstFaultOfManyThreadsIsReported) {
@@ -150,12 +152,12 @@ TEST(SparseSegmentErrors, TheFirstFaultOfManyThreadsIsReported) {
   for (const size_t bad : {99'999U, 60'001U, 20'017U, 20'018U}) indices[bad] = -static_cast<int64_t>(bad);
   ForEachSetting([&](const Context& ctx) {
     EXPECT_THAT(SparseSegmentMean(data, Array<int64_t>(indices), Array<int64_t>(segment_ids), ctx),
-                Invalid("Bad: indices[20017] == -20017 out of range [0, 8)"));
+                IsInvalid("Bad: indices[20017] == -20017 out of range [0, 8)"));
   });
   indices[20'017] = indices[20'018] = 0;
   ForEachSetting([&](const Context& ctx) {
     EXPECT_THAT(SparseSegmentMean(data, Array<int64_t>(indices), Array<int64_t>(segment_ids), ctx),
-                Invalid("segment ids are not increasing [segment_ids[60000]: expected at least 5999, got 0]"));
+                IsInvalid("segment ids are not increasing [segment_ids[60000]: expected at least 5999, got 0]"));
   });
 }
 
@@ -173,7 +175,7 @@ TEST(SparseSegmentErrors, ADropBetweenWorkersIsSeen) {
       const Array<int64_t> segment_ids{std::move(ids)};
       const std::string place = "[segment_ids[" + std::to_string(drop) + "]: expected at least 1, got 0]";
       ForEachSetting([&](const Context& ctx) {
-        EXPECT_THAT(SparseSegmentSum(data, indices, segment_ids, ctx), Invalid(place.c_str()));
+        EXPECT_THAT(SparseSegmentSum(data, indices, segment_ids, ctx), IsInvalid(place.c_str()));
       });
     }
   }
@@ -186,7 +188,7 @@ TEST(SparseSegmentHuge, ManySegmentsOfNoWidth) {
   ASSERT_THAT(result, IsOk());
   EXPECT_TRUE(HoldsBits(result->view(), Array<float>({}, Shape{(int64_t{1} << 50) + 1, 0})));
   const Array<int64_t> bad{{0, int64_t{1} << 40, 5}};
-  EXPECT_THAT(SparseSegmentMean(data, bad, segment_ids), Invalid("Bad: indices[1] == 1099511627776"));
+  EXPECT_THAT(SparseSegmentMean(data, bad, segment_ids), IsInvalid("Bad: indices[1] == 1099511627776"));
 }
 
 TEST(SparseSegmentHuge, TooLargeAnOutputIsReportedBeforeBadIds) {
@@ -205,20 +207,20 @@ TEST(SparseSegmentHuge, OverflowIsWordedAsTensorFlowDoes) {
         .status();
   };
   constexpr int64_t kTwoTo62 = int64_t{1} << 62;
-  EXPECT_THAT(last_id({1, 2}, kTwoTo62), Invalid("Encountered overflow when multiplying 4611686018427387905 with 2, "
-                                                 "result: -9223372036854775806"));
-  EXPECT_THAT(last_id({1, 4}, kTwoTo62), Invalid("multiplying 4611686018427387905 with 4, result: -1"));
-  EXPECT_THAT(last_id({0, 1 << 16, 2}, kTwoTo62), Invalid("4611686018427387905 with 65536, result: -1"));
+  EXPECT_THAT(last_id({1, 2}, kTwoTo62), IsInvalid("Encountered overflow when multiplying 4611686018427387905 with 2, "
+                                                   "result: -9223372036854775806"));
+  EXPECT_THAT(last_id({1, 4}, kTwoTo62), IsInvalid("multiplying 4611686018427387905 with 4, result: -1"));
+  EXPECT_THAT(last_id({0, 1 << 16, 2}, kTwoTo62), IsInvalid("4611686018427387905 with 65536, result: -1"));
   EXPECT_THAT(
       last_id({0, int64_t{1} << 33, 2}, kTwoTo62),
-      Invalid("Shape [4611686018427387905,8589934592,2] results in overflow when computing number of elements"));
-  EXPECT_THAT(last_id({0, int64_t{1} << 31, 2}, 4294967292), Invalid("Shape [4294967293,2147483648,2] results in"));
+      IsInvalid("Shape [4611686018427387905,8589934592,2] results in overflow when computing number of elements"));
+  EXPECT_THAT(last_id({0, int64_t{1} << 31, 2}, 4294967292), IsInvalid("Shape [4294967293,2147483648,2] results in"));
   EXPECT_THAT(last_id({0, int64_t{1} << 31, 2}, 4294967293),
-              Invalid("9223372032559808512 with 2, result: -8589934592"));
+              IsInvalid("9223372032559808512 with 2, result: -8589934592"));
   EXPECT_THAT(last_id({0, 60000, 60000, 60000, 60000}, 65532),
-              Invalid("Shape [65533,60000,60000,60000,60000] results"));
+              IsInvalid("Shape [65533,60000,60000,60000,60000] results"));
   EXPECT_THAT(last_id({0, 60000, 60000, 60000, 60000}, 65533),
-              Invalid("multiplying 235922400000000 with 60000, result: -4291400073709551616"));
+              IsInvalid("multiplying 235922400000000 with 60000, result: -4291400073709551616"));
 }
 
 }  // namespace
