@@ -65,30 +65,30 @@ Status Apply(::raggrad::Result<std::optional<SegmentOrder>> order, Ids& ids, con
 
 // The error of an operator that refused its ids. It names the first bad one by the position that the user knows.
 template <class Id>
-Status NameBadId(const Id* ids, const TensorView& segment_ids, int64_t num_segments, int64_t num_rows, Status error) {
+Status NameBadId(const Id* ids, const TensorView& segment_ids, int64_t num_segments, int64_t table_rows, Status error) {
   const auto segment = [&](int64_t i) {
     return segment_ids.dtype == DType::kInt32 ? segment_ids.As<int32_t>()[i] : segment_ids.As<int64_t>()[i];
   };
   for (int64_t i = 0; i < segment_ids.dim(0); ++i) {
     const bool dropped = segment(i) < 0 || segment(i) >= num_segments;
-    if (dropped || (ids[i] >= 0 && ids[i] < num_rows)) continue;
-    if (num_rows == 0)
+    if (dropped || (ids[i] >= 0 && ids[i] < table_rows)) continue;
+    if (table_rows == 0)
       return MakeError(Code::kInvalidArgument, "[ids[", i, "]: expected none, because there are no rows]");
-    return MakeError(Code::kInvalidArgument, "an id is out of range [ids[", i, "]: expected 0 to ", num_rows - 1,
+    return MakeError(Code::kInvalidArgument, "an id is out of range [ids[", i, "]: expected 0 to ", table_rows - 1,
                      ", got ", ids[i], "]");
   }
   return error;  // it was about something else
 }
 
 // A Status of a call whose arguments `first` and `first` + 1 are ids and segment ids in host memory.
-Status WithPosition(const Call& call, Status status, int64_t num_segments, int64_t num_rows, int first = 1) {
+Status WithPosition(const Call& call, Status status, int64_t num_segments, int64_t table_rows, int first = 1) {
   if (status.code() != Code::kInvalidArgument) return status;
   const TensorView ids = call.View(first);
   const TensorView segment_ids = call.View(first + 1);
   if (ids.dtype == DType::kInt32) {
-    return NameBadId(ids.As<int32_t>(), segment_ids, num_segments, num_rows, std::move(status));
+    return NameBadId(ids.As<int32_t>(), segment_ids, num_segments, table_rows, std::move(status));
   }
-  return NameBadId(ids.As<int64_t>(), segment_ids, num_segments, num_rows, std::move(status));
+  return NameBadId(ids.As<int64_t>(), segment_ids, num_segments, table_rows, std::move(status));
 }
 
 Status DenseGrad(Call& call, const SegmentPooling& pooling, const TensorView& indices, const TensorView& segment_ids) {
@@ -106,10 +106,10 @@ Status Pool(Call& call, const SegmentPooling& pooling, const TensorView& indices
 }
 
 Status GradRows(Call& call, const Ids& ids) {
-  const auto num_rows = static_cast<int32_t>(call.Integer("num_rows"));
+  const auto table_rows = static_cast<int32_t>(call.Integer("num_rows"));
   const int64_t size = call.Result(1).shape[0];
   return Call::Done(SparseSegmentGradV2Padded(ids.Pooling(CombinerOf(call)), call.View(0), ids.ids, ids.segment_ids,
-                                              TensorView::Scalar(num_rows), size, call.context()));
+                                              TensorView::Scalar(table_rows), size, call.context()));
 }
 
 // Puts the elements that were kept to their places among all, and zeros to the others.
