@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..ops.checks import up_to
+
 
 class Bags(NamedTuple):
     """Bags of this rank, without padding."""
@@ -44,7 +46,7 @@ def check_ids(name: str, ids: Tensor, rows: int) -> None:
     if low < 0 or high >= rows:
         wrong = low if low < 0 else high
         place = int((ids == wrong).nonzero()[0])
-        raise ValueError(f"{name}: input[{place}]: expected 0 to {rows - 1}, got {wrong}")
+        raise ValueError(f"{name}: input[{place}]: expected {up_to(rows, 'the table has no rows')}, got {wrong}")
 
 
 def _sizes_of(name: str, starts: Tensor, ids: int, include_last_offset: bool) -> Tensor:

@@ -249,6 +249,8 @@ def misuse(rank: int) -> None:
         bag(torch.tensor([1, 2]), torch.tensor([0, 3]))
     with pytest.raises(ValueError, match=r"input\[1\]: expected 0 to 9, got 10"):
         bag(torch.tensor([1, 10]), torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"input\[0\]: expected none, as the table has no rows, got 1"):
+        rd.ShardedEmbeddingBag(0, 2)(torch.tensor([1]), torch.tensor([0]))
     with pytest.raises(ValueError, match="per_sample_weights: expected 2, got 1"):
         bag(torch.tensor([1, 2]), torch.tensor([0]), torch.ones(1))
     with pytest.raises(RuntimeError, match="size mismatch for weight: expected 10 rows, got 3"):
