@@ -274,9 +274,9 @@ TEST(SegmentPlanMeanwhile, IsCalledOnceWithAPlanOfGoodIds) {
 
   const Array<int32_t> two{{1, 0}}, none{{}};
   EXPECT_THAT(make(none, none, {2, 2}, ignore), IsOk());
-  EXPECT_THAT(make(two, two, {2, 2}, ignore), Invalid("segment ids are not increasing"));
-  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {1, 2}, ignore), Invalid("[indices[0]]"));
-  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {0, 2}, ignore), Invalid("[indices[0]]"));
+  EXPECT_THAT(make(two, two, {2, 2}, ignore), IsInvalid("segment ids are not increasing"));
+  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {1, 2}, ignore), IsInvalid("[indices[0]]"));
+  EXPECT_THAT(make(two, Array<int32_t>{{0, 1}}, {0, 2}, ignore), IsInvalid("[indices[0]]"));
 }
 
 TEST(SegmentPlanOfBags, IsThatOfTheirSegmentIds) {
@@ -295,15 +295,15 @@ TEST(SegmentPlanOfBags, IsThatOfTheirSegmentIds) {
                          SparseSegmentGrad(SegmentCombiner::kMean, grad, *want)->view()));
   const Array<float> weights{{1, 2, 3, 4, 5}};
   EXPECT_THAT(SparseSegmentGrad({SegmentCombiner::kSum, {weights, WeightDivisor::kCount}}, grad, *plan),
-              Invalid("the plan is for calls without weights"));
+              IsInvalid("the plan is for calls without weights"));
 
   const auto make = [&](const TensorView& starts) {
     return SegmentPlan::MakeOfBags(ids, starts, 8, true, [](const SegmentPlan&) {});
   };
-  EXPECT_THAT(make(Array<int32_t>{{1, 2}}), Invalid("[offsets[0]: expected 0, got 1]"));
-  EXPECT_THAT(make(Array<int32_t>{{0, 3, 2}}), Invalid("[offsets[2]: expected at least 3"));
-  EXPECT_THAT(make(Array<int32_t>{{0, 6}}), Invalid("[offsets[1]: expected at most 5"));
-  EXPECT_THAT(make(Array<float>{{0}}), Invalid("[offsets: expected int32 or int64, got float"));
+  EXPECT_THAT(make(Array<int32_t>{{1, 2}}), IsInvalid("[offsets[0]: expected 0, got 1]"));
+  EXPECT_THAT(make(Array<int32_t>{{0, 3, 2}}), IsInvalid("[offsets[2]: expected at least 3"));
+  EXPECT_THAT(make(Array<int32_t>{{0, 6}}), IsInvalid("[offsets[1]: expected at most 5"));
+  EXPECT_THAT(make(Array<float>{{0}}), IsInvalid("[offsets: expected int32 or int64, got float"));
   EXPECT_EQ(make(Array<int32_t>{{}})->num_ids(), 0);
 }
 
