@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,6 +31,29 @@ def _play(scenarios: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> l
         return list(pool.map(recorder._play, scenarios))
 
 
+def _different(
+    scenarios: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, is_same: Callable[[Any, Any], bool]
+) -> list[str]:
+    """Scenarios that end differently. On a busy machine a call may return late and look as if it waited: suspects are
+    played again, one at a time, and with more patience where no deadline forbids it.
+    """
+    played = zip(scenarios, _play(scenarios, monkeypatch), strict=True)
+    suspects = [case for case, got in played if not is_same(case, got)]
+    found = []
+    for case in suspects:
+        monkeypatch.setattr(recorder, "QUIET", min(2.0, 0.8 * _shortest_deadline(case)))
+        if not is_same(case, recorder._play(case)):
+            found.append(case["name"])
+    return found
+
+
+def _shortest_deadline(case: dict[str, Any]) -> float:
+    """In seconds."""
+    settings = [(step.get("attrs") or step).items() for step in case["steps"]]
+    micros = [value for items in settings for name, value in items if name.endswith("timeout_micros") and value > 0]
+    return min(micros, default=10_000_000) / 1e6
+
+
 @pytest.mark.parametrize("operator", ["Batch", "Unbatch", "UnbatchGrad"])
 def test_recorded_scenarios(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without an error: after one, TensorFlow's kernels leave things behind and raggrad's do not."""
@@ -37,10 +61,9 @@ def test_recorded_scenarios(operator: str, monkeypatch: pytest.MonkeyPatch) -> N
     before = calls(operator)
     scenarios = [case for _, case in read_cases(FOLDER / f"{name}.jsonl")]
     scenarios = [case for case in scenarios if not any("error" in end for end in case["results"].values())]
-    played = _play(scenarios, monkeypatch)
-    assert [case["name"] for case, got in zip(scenarios, played, strict=True) if got != case] == []
+    assert _different(scenarios, monkeypatch, lambda case, got: got == case) == []
     steps = sum(step["call"] == operator for case in scenarios for step in case["steps"])
-    assert calls(operator) - before == steps > 50
+    assert calls(operator) - before >= steps > 50
 
 
 def test_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,24 +72,22 @@ def test_calls_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     scenarios = [case for file in files for _, case in read_cases(file)]
     scenarios = [case for case in scenarios if len(case["steps"]) == 1 and "error" in case["results"]["0"]]
     scenarios = [case for case in scenarios if not case["name"].endswith("-unsupported")]  # other kernels' types
-    different = []
-    for case, got in zip(scenarios, _play(scenarios, monkeypatch), strict=True):
+
+    def fails_alike(case: dict[str, Any], got: dict[str, Any]) -> bool:
         want, end = case["results"]["0"]["error"], got["results"]["0"].get("error", {})
-        if want["code"] != end.get("code") or want["message"] not in end["message"]:
-            different.append((case["name"], want, end))
-    assert different == []
+        return want["code"] == end.get("code") and want["message"] in end["message"]
+
+    assert _different(scenarios, monkeypatch, fails_alike) == []
     assert len(scenarios) > 20
 
 
 def test_scenarios_that_tensorflow_does_not_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     scenarios = [case for _, case in read_cases(FOLDER / "crashes.jsonl") if is_playable(case)]
-    different = []
-    for case, got in zip(scenarios, _play(scenarios, monkeypatch), strict=True):
-        for call, words in case["want"].items():
-            end = got["results"][call]
-            if not _is_wanted(words, end):
-                different.append((case["name"], call, words, end))
-    assert different == []
+
+    def ends_as_wanted(case: dict[str, Any], got: dict[str, Any]) -> bool:
+        return all(_is_wanted(words, got["results"][call]) for call, words in case["want"].items())
+
+    assert _different(scenarios, monkeypatch, ends_as_wanted) == []
     assert len(scenarios) > 20
 
 
