@@ -39,7 +39,7 @@ class Printed(NamedTuple):
 
 
 def run_program(program: str, only: str = "") -> Printed:
-    """What gpu_bench prints about the workloads whose names contain `only`."""
+    """Returns what gpu_bench prints about the workloads whose names contain `only`."""
     command = [program, "--filter", only]
     return read(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

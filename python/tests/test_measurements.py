@@ -25,7 +25,7 @@ MEASURED_CELL = re.compile(
     r"\b[\d.,]*\d ?(?:ns|us|ms|s|[KMG]B/s|/s|x(?! ?\d))(?![\w-])|[|,] (?:ns|us|ms) \||\| *[\d,]*\.\d+ *\|"
 )
 MEASURED_WORDS = re.compile(r"(\d[\d.,]*) (ns|us|ms|microseconds|milliseconds|[MG]B/s)\b")
-# What the code asks for or assumes, and nobody measured.
+# Figures that the code asks for or assumes, and that nobody measured.
 SETTINGS = {
     "docs/performance.md": {"1 us", "1 ms", "20 us"},  # targets of tiny calls, and the shortest call timed alone
     "docs/scale.md": {"50 us", "1.25 GB/s"},  # defaults of rd.explain

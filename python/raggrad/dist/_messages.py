@@ -161,7 +161,7 @@ class Ranks:
 
 
 def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
-    """What moves tensors of a device; None if the group has nothing for it."""
+    """The backend that moves tensors of a device; None if the group has none for it."""
     try:
         return group._get_backend(device)
     except RuntimeError:

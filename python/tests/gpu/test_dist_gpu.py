@@ -44,7 +44,7 @@ def batch_of(step: int, dtype: Any = torch.float32) -> Any:
 
 
 def part_of(step: int, rank: int, ranks: int, dtype: Any = torch.float32) -> Any:
-    """What a rank has of a batch; sometimes nothing."""
+    """The part of a batch that a rank has; sometimes nothing."""
     cuts = random_cuts(torch.Generator().manual_seed(100 * ranks + step), BAGS, ranks)
     return on_gpu(batch_of(step, dtype).part(cuts[rank], cuts[rank + 1]))
 
