@@ -68,6 +68,8 @@ struct Tuning {
   int pool_threads_per_block;
   int pool_max_lanes_per_team;
   int64_t pool_long_segment_rows;  // segments from this length on are shared by a whole block
+  int pool_weighted_rows_in_flight;
+  int pool_exact_rows_in_flight;  // of reproducible sums
 
   // sparse_fill_empty_rows: the gather of the gradient.
   int gather_threads_per_block;
@@ -150,6 +152,8 @@ inline constexpr Tuning kHopper = {
     .pool_threads_per_block = 256,
     .pool_max_lanes_per_team = 32,
     .pool_long_segment_rows = 512,
+    .pool_weighted_rows_in_flight = 8,
+    .pool_exact_rows_in_flight = 4,
 
     .gather_threads_per_block = 256,       // not measured against others
     .gather_entries_per_thread = 4,        // not measured against others

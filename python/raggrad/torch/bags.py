@@ -218,7 +218,8 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
         return None
     rows = weight.shape[0]
     if not -rows <= padding_idx < rows:
-        raise ValueError(f"raggrad.torch.{name}: padding_idx: expected {-rows} to {rows - 1}, got {padding_idx}")
+        expected = f"{-rows} to {rows - 1}" if rows else "None, because the table has no rows"
+        raise ValueError(f"raggrad.torch.{name}: padding_idx: expected {expected}, got {padding_idx}")
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 

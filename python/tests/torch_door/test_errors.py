@@ -41,6 +41,10 @@ CASES = {
     "max": (bag(mode="max"), "embedding_bag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"),
     "scale_grad_by_freq": (bag(scale_grad_by_freq=True), "embedding_bag: scale_grad_by_freq is not supported"),
     "padding_idx": (bag(padding_idx=10), "embedding_bag: padding_idx: expected -10 to 9, got 10"),
+    "padding without rows": (
+        bag(weight=WEIGHT[:0], padding_idx=0),
+        "embedding_bag: padding_idx: expected None, because the table has no rows, got 0",
+    ),
     "weights": (bag(per_sample_weights=WEIGHT[0, :2]), "embedding_bag: per_sample_weights: expected the shape"),
     "weights' dtype": (bag(per_sample_weights=IDS), "embedding_bag: "),
     "accumulation": (bag(accumulation="best"), "embedding_bag: no such accumulation [accumulation: expected"),

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = cuda::kTuning.pool_threads_per_block;
 constexpr int64_t kLong = cuda::kTuning.pool_long_segment_rows;
-constexpr int kAtOnce = 4;  // rows in flight
+constexpr int kAtOnce = cuda::kTuning.pool_exact_rows_in_flight;
 
 // A team's part of the ids of a segment: first, first + step, ...
 struct Share {

@@ -13,7 +13,7 @@ constexpr int kSums = 4;  // partial sums of a segment of kSplit ids and more
 constexpr int64_t kSplit = 16;
 
 constexpr int kThreads = cuda::kTuning.pool_threads_per_block;
-constexpr int kAtOnce = 8;  // rows in flight
+constexpr int kAtOnce = cuda::kTuning.pool_weighted_rows_in_flight;
 static_assert(kAtOnce % kSums == 0);
 
 // Indices of sums are known when the loops are unrolled, so all of them are registers.

@@ -31,7 +31,7 @@ bool DividesByWeights(const GradProblem& p) noexcept {
   return p.is_weighted() && p.is_scaled() && !p.divides_by_count();
 }
 
-// Sums that lack only a sink. What they need besides is queued.
+// Sums that lack only a sink. All else that they need is queued.
 template <class T>
 struct PreparedSums {
   SumJob<T> job;
