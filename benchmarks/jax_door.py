@@ -11,15 +11,14 @@ Times of segment_sum are compared with those of raggrad in float32.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import raggrad.jax as rj
 from raggrad.bench import measurement
+from raggrad.bench.timing import medians_in_turns
 from raggrad.bench.workloads import BY_NAME
 
 WORKLOADS = {
@@ -46,18 +45,6 @@ def unique_and_segment_sum(grad: Any, ids: Any, segment_ids: Any, num_rows: int)
 
 def sparse_segment_grad(grad: Any, ids: Any, segment_ids: Any, num_rows: int) -> Any:
     return rj.sparse_segment_grad("mean", grad, ids, segment_ids, num_rows)
-
-
-def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The median of each, in milliseconds, after two rounds of warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 2):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            jax.block_until_ready(call())
-            if number >= 2:
-                times[name].append((time.perf_counter() - begin) * 1e3)
-    return {name: median(kept) for name, kept in times.items()}
 
 
 def gradients(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
@@ -103,7 +90,9 @@ def main() -> None:
     ):
         table = measured.table(title, title, "ms", "times as long")
         for name in options.only or WORKLOADS:
-            times = time_in_turns(calls(BY_NAME[WORKLOADS[name]].inputs()), options.rounds)
+            ways = calls(BY_NAME[WORKLOADS[name]].inputs())
+            waiting = {way: (lambda call=call: jax.block_until_ready(call())) for way, call in ways.items()}
+            times = medians_in_turns(waiting, options.rounds, warm_ups=2)
             for way, milliseconds in times.items():
                 table.add(f"{name}, {way}", milliseconds, f"{milliseconds / times[ours]:.2f}x")
     measured.write(options.json)

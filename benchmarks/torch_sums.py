@@ -11,14 +11,13 @@ that are uniform, half of them equal, or all equal. torch's deterministic index_
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import raggrad.torch as rt
 import torch
 from raggrad.bench import measurement
+from raggrad.bench.timing import medians_in_turns
 
 WIDTH, PLACES = 128, 1_000_000
 
@@ -64,20 +63,6 @@ def ways(ids: Any, values: Any) -> dict[str, dict[str, Callable[[], Any]]]:
     }
 
 
-def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int, wait: Callable[[], None]) -> dict[str, float]:
-    """The median of each, in milliseconds, after one round of warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 1):
-        for name, call in calls.items():
-            wait()
-            begin = time.perf_counter()
-            call()
-            wait()
-            if number > 0:
-                times[name].append((time.perf_counter() - begin) * 1e3)
-    return {name: median(kept) for name, kept in times.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=7_770_000, help="(7770000)")
@@ -96,7 +81,8 @@ def main() -> None:
     values = torch.randn(options.rows, WIDTH, device=options.device)
     for kind in ("uniform", "half equal", "all equal"):
         for function, calls in ways(ids_of(kind, options.rows, options.device), values).items():
-            times = time_in_turns(calls, options.rounds, torch.cuda.synchronize if on_gpu else lambda: None)
+            wait = torch.cuda.synchronize if on_gpu else lambda: None
+            times = medians_in_turns(calls, options.rounds, warm_ups=1, wait=wait)
             table.add(f"{function}, ids {kind}", times["torch"], times["deterministic"], times["raggrad"])
     measured.write(options.json)
 

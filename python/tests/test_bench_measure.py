@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,12 @@ def test_cpp_benchmarks_are_read(tmp_path: Path) -> None:
     assert cpp.sample(0) == Sample(0.0015, 0.1, 0.2)
     with pytest.raises(Failed, match="no benchmark programs"):
         participants.CppBenchmarks(tmp_path / "elsewhere", threads=1)
+
+
+def test_calls_in_turns() -> None:
+    happened: list[str] = []
+    calls = {"one": lambda: happened.append("one"), "other": lambda: time.sleep(0.02)}
+    medians = timing.medians_in_turns(calls, rounds=3, warm_ups=2, wait=lambda: happened.append("wait"))
+    assert happened == ["wait", "one", "wait", "wait", "wait"] * 5
+    assert set(medians) == set(calls)
+    assert medians["other"] >= 20

@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,25 @@ _COPY_BYTES = 256 << 20
 
 def calls_per_sample(seconds: float) -> int:
     return max(1, min(_MOST_CALLS, round(SAMPLE_SECONDS / max(seconds, 1e-9))))
+
+
+def medians_in_turns(
+    calls: dict[str, Callable[[], Any]], rounds: int, warm_ups: int, wait: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Milliseconds of each call: the median of all rounds but the first `warm_ups`.
+
+    Calls take turns, so that a busy machine slows all of them. wait() is called before and after each.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(warm_ups + rounds):
+        for name, call in calls.items():
+            wait()
+            begin = time.perf_counter()
+            call()
+            wait()
+            if number >= warm_ups:
+                times[name].append((time.perf_counter() - begin) * 1e3)
+    return {name: median(kept) for name, kept in times.items()}
 
 
 def time_calls(call: Callable[[], Any], calls: int) -> float:
