@@ -9,7 +9,7 @@ import pytest
 
 # Sends SIGINT to the process while main(), a long call, runs. Prints how the call ended, and whether it took clearly
 # less processor time than an undisturbed call. Other programs do not change that time, but they can delay the signal:
-# then it takes a few attempts.
+# then it takes a few attempts. A call looks for signals every 50 ms, so the arrays grow until it takes 500 ms.
 SCRIPT = """
 import os, signal, threading, time
 import numpy as np
@@ -18,12 +18,8 @@ from raggrad import IndexedSlices, SegmentPlan, optimizers, raw_ops
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let background jobs ignore it
 raggrad.set_num_threads({threads})
-n = 20_000_000
 table = np.zeros((1000, 64), np.float32)
-ids = np.arange(n, dtype=np.int64) * 7919 % 1000
-bags = np.arange(n, dtype=np.int64) // 50
 column = np.zeros((1000, 1), np.float32)
-ones = np.ones((n, 1), np.float32)
 
 def main():
     {call}
@@ -48,7 +44,20 @@ def timed(interrupt_after=None):
         error = caught
     return time.process_time() - start, error
 
-for attempt in range(10):
+n = 5_000_000
+while True:
+    ids = np.arange(n, dtype=np.int32) % 991
+    bags = np.arange(n, dtype=np.int32) // 50
+    ones = np.ones((n, 1), np.float32)
+    main()  # touches new memory
+    start = time.monotonic()
+    main()
+    if time.monotonic() - start > 0.5:
+        break
+    n *= 2
+
+column[:] = 0
+for attempt in range({attempts}):
     whole, _ = timed()
     part, error = timed(0.2 * whole)
     if part < 0.7 * whole:
@@ -65,8 +74,8 @@ CALLS = {
 }
 
 
-def run(call: str, threads: int, after: str = "") -> list[str]:
-    code = SCRIPT.format(call=call, threads=threads) + after
+def run(call: str, threads: int, attempts: int, after: str = "") -> list[str]:
+    code = SCRIPT.format(call=call, threads=threads, attempts=attempts) + after
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stderr == ""
     return done.stdout.splitlines()
@@ -75,18 +84,18 @@ def run(call: str, threads: int, after: str = "") -> list[str]:
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_long_call_ends_early(call: str, threads: int) -> None:
-    assert run(CALLS[call], threads) == ["KeyboardInterrupt True"]
+    assert run(CALLS[call], threads, attempts=10) == ["KeyboardInterrupt True"]
 
 
 def test_a_handler_that_does_not_raise_does_not_end_the_call() -> None:
     handler = "signal.signal(signal.SIGINT, lambda *_: print('seen')); "
-    *seen, outcome = run(handler + CALLS["a gradient"], 2)
+    *seen, outcome = run(handler + CALLS["a gradient"], threads=2, attempts=1)
     assert set(seen) == {"seen"}
     assert outcome.startswith("NoneType")
 
 
 def test_an_update_in_place_is_made_whole() -> None:
     call = "IndexedSlices(ones, ids, (1000, 1)).apply_(column, optimizers.SGD(learning_rate=1.0))"
-    outcome, updates = run(call, 2, "print(-column.sum(dtype=np.float64) / n)")
+    outcome, updates = run(call, threads=2, attempts=1, after="print(-column.sum(dtype=np.float64) / n)")
     assert outcome.startswith("KeyboardInterrupt")
     assert float(updates).is_integer()
