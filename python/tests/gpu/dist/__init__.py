@@ -1,0 +1,1 @@
+"""Tests of raggrad.dist that need a GPU."""
