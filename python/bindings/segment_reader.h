@@ -94,6 +94,11 @@ struct Reader {
                      .epsilon = Number("epsilon", parts[2]),
                      .accumulator = Table("accumulator", parts[3])};
     }
+    if (rule.equal(nb::str("rowwise_adagrad"))) {
+      return RowwiseAdagrad{.learning_rate = learning_rate,
+                            .epsilon = Number("epsilon", parts[2]),
+                            .accumulator = Table("accumulator", parts[3])};
+    }
     const int64_t steps_before = Integer("step", parts[5]);
     return Adam{.learning_rate = learning_rate,
                 .beta1 = Number("beta1", parts[2]),

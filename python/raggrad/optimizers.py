@@ -6,10 +6,13 @@ With w a row of the table and g its gradient, in float32 (float64 for a float64 
     Adagrad  a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon)
     Adam     m += (g - m) * (1 - beta1);  v += (g * g - v) * (1 - beta2)
              w -= m * rate / (sqrt(v) + epsilon),  rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
+    RowwiseAdagrad  a += mean(g * g);  w -= learning_rate / (sqrt(a) + epsilon) * g
 
-Only rows that the gradient has are touched. Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam.
-The states are arrays of the table's shape, in float32 (float64 for a float64 table), and change in place. They lie
-where the table lies; `for_table` makes them there, in NumPy for host memory and by the table's framework on a GPU.
+Only rows that the gradient has are touched. Adagrad is that of TensorFlow and PyTorch, Adam is torch.optim.SparseAdam,
+RowwiseAdagrad is FBGEMM's exact one. States are arrays of the table's shape, RowwiseAdagrad's of one number for each
+row, in float32 (float64 for a float64 table), and change in place. They lie where the table lies; `for_table` makes
+them there, in NumPy for host memory and by the table's framework on a GPU. RowwiseAdagrad needs a whole row of the
+gradient before the first step, so the rows are scratch of the call, also where gradient and step are fused.
 
 >>> import numpy as np
 >>> from raggrad import IndexedSlices, optimizers
@@ -28,13 +31,14 @@ from typing import Any, Union
 
 from . import _arrays, _core
 
-__all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
+__all__ = ["SGD", "Adagrad", "Adam", "Optimizer", "RowwiseAdagrad"]
 
 
-def _state(op: str, table: Any, value: float) -> Any:
+def _state(op: str, table: Any, value: float, *, per_row: bool = False) -> Any:
     like = _core.tensor_of(table, op, "table")
     with _arrays.of(table) as xp:
-        state = xp.full(like.shape, value, dtype="float64" if like.dtype == "float64" else "float32")
+        shape = like.shape[:1] if per_row else like.shape
+        state = xp.full(shape, value, dtype="float64" if like.dtype == "float64" else "float32")
     return state if xp is _arrays.NUMPY else _arrays.in_kind_of(state, table)
 
 
@@ -83,15 +87,31 @@ class Adam:
         return ("adam", self.learning_rate, self.beta1, self.beta2, self.epsilon, self.step, self.m, self.v)
 
 
-Optimizer = Union[SGD, Adagrad, Adam]  # noqa: UP007 (Python 3.10 needs it at run time)
+@dataclass
+class RowwiseAdagrad:
+    learning_rate: float
+    accumulator: Any
+    epsilon: float = 1e-8
+
+    @classmethod
+    def for_table(
+        cls, table: Any, learning_rate: float, *, initial_accumulator: float = 0.0, epsilon: float = 1e-8
+    ) -> RowwiseAdagrad:
+        state = _state("RowwiseAdagrad.for_table", table, initial_accumulator, per_row=True)
+        return cls(learning_rate, state, epsilon)
+
+    def _begin(self) -> tuple[Any, ...]:
+        return ("rowwise_adagrad", self.learning_rate, self.epsilon, self.accumulator)
+
+
+Optimizer = Union[SGD, Adagrad, Adam, RowwiseAdagrad]  # noqa: UP007 (Python 3.10 needs it at run time)
 
 
 def begin(op: str, optimizer: Optimizer) -> tuple[Any, ...]:
     """The tuple that _core takes for one step."""
-    if not isinstance(optimizer, (SGD, Adagrad, Adam)):
-        raise TypeError(
-            f"{op}: optimizer: expected raggrad.optimizers.SGD, Adagrad or Adam, got {type(optimizer).__name__}"
-        )
+    if not isinstance(optimizer, (SGD, Adagrad, Adam, RowwiseAdagrad)):
+        kinds = "SGD, Adagrad, Adam or RowwiseAdagrad"
+        raise TypeError(f"{op}: optimizer: expected raggrad.optimizers.{kinds}, got {type(optimizer).__name__}")
     return optimizer._begin()
 
 

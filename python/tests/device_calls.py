@@ -174,7 +174,7 @@ def slices_calls() -> dict[str, Callable[[Put], Any]]:
 
 def in_place_calls() -> dict[str, Callable[[Put], Any]]:
     calls: dict[str, Callable[[Put], Any]] = {}
-    for kind in ("SGD", "Adagrad", "Adam"):
+    for kind in ("SGD", "Adagrad", "Adam", "RowwiseAdagrad"):
         calls[f"apply_ {kind}"] = lambda put, kind=kind: apply_slices(put, kind)
         for c in COMBINERS:
             calls[f"grad_apply_ {c} {kind}"] = lambda put, c=c, k=kind: apply_fused(put, c, k, planned=False)

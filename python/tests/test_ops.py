@@ -23,7 +23,8 @@ def random_table(dtype: str, rows: int = 7, width: int = 3) -> np.ndarray:
 def make_optimizer(name: str, table: Any) -> optimizers.Optimizer:
     if name == "sgd":
         return optimizers.SGD(0.1)
-    return {"adagrad": optimizers.Adagrad, "adam": optimizers.Adam}[name].for_table(table, 0.1)
+    kinds = {"adagrad": optimizers.Adagrad, "adam": optimizers.Adam, "rowwise_adagrad": optimizers.RowwiseAdagrad}
+    return kinds[name].for_table(table, 0.1)
 
 
 def states(optimizer: optimizers.Optimizer) -> list[np.ndarray]:
@@ -53,7 +54,7 @@ def test_segment_functions_are_the_raw_operators(combiner: str, dtype: str) -> N
         assert got.dense_shape == (7, 3)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "rowwise_adagrad"])
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("grad_dtype", ["float32", "bfloat16", "half", "float64"])
 @pytest.mark.parametrize("table_dtype", ["float32", "bfloat16", "half", "float64"])
@@ -124,6 +125,25 @@ def test_against_torch(name: str) -> None:
         peer.step()
         IndexedSlices(values, torch.from_numpy(INDICES), (7, 3)).apply_(table, optimizer)
     np.testing.assert_allclose(table.numpy(), parameter.detach().numpy(), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rowwise_adagrad_follows_its_formula(dtype: str) -> None:
+    table = random_table(dtype)
+    want, sums = table.astype(np.float64), np.full(7, 0.5)
+    optimizer = optimizers.RowwiseAdagrad.for_table(table, 0.1, initial_accumulator=0.5)
+    assert (optimizer.accumulator.shape, optimizer.accumulator.dtype) == ((7,), table.dtype)
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        slices = IndexedSlices(rng.normal(size=(5, 3)).astype(table.dtype), INDICES, (7, 3))
+        slices.apply_(table, optimizer)
+        g = slices.to_dense().astype(np.float64)
+        sums += (g * g).mean(axis=1)
+        want -= 0.1 / (np.sqrt(sums) + 1e-8)[:, None] * g
+    np.testing.assert_allclose(optimizer.accumulator, sums, rtol=1e-6)
+    np.testing.assert_allclose(table, want, rtol=1e-5, atol=1e-7)
+    with pytest.raises(errors.InvalidArgumentError, match=r"accumulator: expected \[7\], got \[7,3\]"):
+        slices.apply_(table, optimizers.RowwiseAdagrad(0.1, np.zeros_like(table)))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

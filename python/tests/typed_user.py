@@ -61,6 +61,7 @@ def training(table: Floats, bags: Ragged) -> Floats:
         optimizers.SGD(learning_rate=0.1),
         optimizers.Adagrad.for_table(table, learning_rate=0.1),
         optimizers.Adam.for_table(table, learning_rate=0.1),
+        optimizers.RowwiseAdagrad.for_table(table, learning_rate=0.1),
     ):
         grad.apply_(table, optimizer)
     plan = SegmentPlan(indices=[0, 1], segment_ids=[0, 0], num_rows=len(table), num_segments=1)

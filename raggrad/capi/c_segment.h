@@ -42,9 +42,12 @@ inline RowUpdate ReadUpdate(CCall& call, const rg_row_update* update) noexcept {
                   known.step,
                   call.Read("update.m", known.m),
                   call.Read("update.v", known.v)};
+    case RG_ROWWISE_ADAGRAD:
+      return RowwiseAdagrad{known.learning_rate, known.epsilon, call.Read("update.accumulator", known.accumulator)};
     default:
       call.Note(InvalidArgument(call.function(),
-                                "no such rule [update.rule: expected RG_SGD (0), RG_ADAGRAD (1) or RG_ADAM (2), got ",
+                                "no such rule [update.rule: expected RG_SGD (0), RG_ADAGRAD (1), RG_ADAM (2) or "
+                                "RG_ROWWISE_ADAGRAD (3), got ",
                                 known.rule, "]"));
       return Sgd{0};
   }

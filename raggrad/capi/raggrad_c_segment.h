@@ -88,18 +88,19 @@ RG_API rg_status rg_indexed_slices_coalesce(const rg_context* context, const rg_
 
 // ---- optimizers, which change the rows of a table that a gradient has ----
 
-enum { RG_SGD = 0, RG_ADAGRAD = 1, RG_ADAM = 2 };
+enum { RG_SGD = 0, RG_ADAGRAD = 1, RG_ADAM = 2, RG_ROWWISE_ADAGRAD = 3 };
 
-// One step of an optimizer. Members that the rule does not name are ignored.
+// One step of an optimizer. Members that the rule does not name are ignored. States are changed; but for RowwiseAdagrad
+// they have the shape of the table.
 typedef struct rg_row_update {
   size_t struct_size;
   int32_t rule;
   double learning_rate;
-  double epsilon;                        // Adagrad, Adam
+  double epsilon;                        // Adagrad, Adam, RowwiseAdagrad
   double beta1;                          // Adam
   double beta2;                          // Adam
   int64_t step;                          // Adam: which update this is, counted from 1
-  const rg_mutable_tensor* accumulator;  // Adagrad. States have the shape of the table and are changed.
+  const rg_mutable_tensor* accumulator;  // Adagrad; RowwiseAdagrad: [rows of the table]
   const rg_mutable_tensor* m;            // Adam
   const rg_mutable_tensor* v;            // Adam
 } rg_row_update;

@@ -18,7 +18,9 @@ using raggrad::capi::StoreSlices;
 void rg_row_update_init(rg_row_update* update, size_t struct_size, int32_t rule, double learning_rate) {
   if (update == nullptr || struct_size < sizeof(size_t)) return;
   const Adam adam{learning_rate};
-  const double epsilon = rule == RG_ADAGRAD ? Adagrad{learning_rate}.epsilon : adam.epsilon;
+  double epsilon = adam.epsilon;
+  if (rule == RG_ADAGRAD) epsilon = Adagrad{learning_rate}.epsilon;
+  if (rule == RG_ROWWISE_ADAGRAD) epsilon = RowwiseAdagrad{learning_rate}.epsilon;
   const rg_row_update defaults{struct_size, rule,      learning_rate, epsilon, adam.beta1,
                                adam.beta2,  adam.step, nullptr,       nullptr, nullptr};
   std::memset(update, 0, struct_size);

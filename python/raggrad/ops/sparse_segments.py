@@ -117,7 +117,7 @@ def sparse_segment_sum_grad_apply_(
       table: [rows, ...], changed in place; half, bfloat16 or float32 for gradients of any of these, or float64.
       grad: [segments, ...].
       indices, segment_ids, plan, weights, divisor: as for sparse_segment_sum_grad.
-      optimizer: raggrad.optimizers.SGD, Adagrad or Adam.
+      optimizer: raggrad.optimizers.SGD, Adagrad, Adam or RowwiseAdagrad.
 
     >>> import numpy as np
     >>> from raggrad import ops, optimizers

@@ -54,6 +54,7 @@ _Static_assert(RG_SQRTN == 2, "RG_SQRTN");
 _Static_assert(RG_SGD == 0, "RG_SGD");
 _Static_assert(RG_ADAGRAD == 1, "RG_ADAGRAD");
 _Static_assert(RG_ADAM == 2, "RG_ADAM");
+_Static_assert(RG_ROWWISE_ADAGRAD == 3, "RG_ROWWISE_ADAGRAD");
 _Static_assert(RG_BY_WEIGHTS == 0, "RG_BY_WEIGHTS");
 _Static_assert(RG_BY_COUNT == 1, "RG_BY_COUNT");
 _Static_assert(RG_BATCH == 0, "RG_BATCH");

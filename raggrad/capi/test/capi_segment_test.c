@@ -114,8 +114,15 @@ static void test_updates(void) {
   EXPECT_NO_UPDATE("accumulator");
   sums.dtype = 1000;
   EXPECT_NO_UPDATE("no such dtype [update.accumulator.dtype");
-  step.rule = 3;
-  EXPECT_NO_UPDATE("no such rule [update.rule: expected RG_SGD (0), RG_ADAGRAD (1) or RG_ADAM (2), got 3]");
+  rg_row_update_init(&step, sizeof step, RG_ROWWISE_ADAGRAD, 0.25);
+  CHECK(step.epsilon == 1e-8);
+  EXPECT_NO_UPDATE("an argument is NULL [update.accumulator]");
+  sums.dtype = RG_FLOAT32;
+  step.accumulator = &sums;
+  EXPECT_NO_UPDATE("an array of the update has the wrong shape [accumulator: expected [7], got [7,2]]");
+  step.rule = 4;
+  EXPECT_NO_UPDATE(
+      "no such rule [update.rule: expected RG_SGD (0), RG_ADAGRAD (1), RG_ADAM (2) or RG_ROWWISE_ADAGRAD (3), got 4]");
   step.rule = RG_SGD;
   table.device_number = 1;
   EXPECT_NO_UPDATE("[table.device_number: expected 0 for RG_CPU, got 1]");

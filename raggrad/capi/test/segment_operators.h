@@ -168,12 +168,14 @@ static inline rg_status update(const rg_context* context, How how, int32_t rule,
   rg_row_update_init(&step, sizeof step, rule, 0.5);
   const rg_mutable_tensor table = changeable(context, ones, RG_FLOAT32, 2, seven_by_two, &out[0], &status);
   rg_mutable_tensor states[2] = {table, table};
-  for (int i = 0; i < rule; ++i) {  // Adagrad has one state, Adam has two
-    states[i] = changeable(context, zeros, RG_FLOAT32, 2, seven_by_two, &out[1 + i], &status);
+  const int number_of_states = rule == RG_SGD ? 0 : rule == RG_ADAM ? 2 : 1;
+  const int rank = rule == RG_ROWWISE_ADAGRAD ? 1 : 2;
+  for (int i = 0; i < number_of_states; ++i) {
+    states[i] = changeable(context, zeros, RG_FLOAT32, rank, seven_by_two, &out[1 + i], &status);
   }
   step.accumulator = step.m = &states[0];
   step.v = &states[1];
-  if (rule == RG_ADAGRAD) step.epsilon = 0;
+  if (rule == RG_ADAGRAD || rule == RG_ROWWISE_ADAGRAD) step.epsilon = 0;
   if (rule == RG_ADAM) {  // rate = 0.5 * sqrt(0.75) / 0.5, and sqrt(v) = sqrt(0.75) * |g|
     step.beta1 = 0.5;
     step.beta2 = 0.25;
@@ -218,6 +220,22 @@ static inline void adam_check(const rg_output* out) {
   }
 }
 
+static inline rg_status rowwise_slices(const rg_context* c, rg_output* out) {
+  return update(c, kFromSlices, RG_ROWWISE_ADAGRAD, out);
+}
+static inline rg_status rowwise_plan(const rg_context* c, rg_output* out) {
+  return update(c, kFusedWithPlan, RG_ROWWISE_ADAGRAD, out);
+}
+static inline void rowwise_check(const rg_output* out) {
+  static const float sums[7] = {0, 0, 10, 0, 0, 250};  // (4 + 16) / 2 and (100 + 400) / 2
+  CHECK(holds(&out[1], RG_FLOAT32, 1, seven_by_two, sums));
+  const float* table = out[0].data;
+  for (int i = 0; i < 14; ++i) {  // 2 / sqrt(10) = 10 / sqrt(250), and twice that in the second column
+    const float step = sums[i / 2] == 0 ? 0.0f : 0.5f * 0.632456f * (float)(1 + i % 2);
+    CHECK(table[i] > 1 - step - 1e-6f && table[i] < 1 - step + 1e-6f);
+  }
+}
+
 static const Operator segment_operators[] = {
     {"segment_v2", segment_v2, mean_rows_check, 2, 0, 0, 0},
     {"segment_v1", segment_v1, sum_dense_check, 1, 0, 0, 0},
@@ -236,4 +254,6 @@ static const Operator segment_operators[] = {
     {"adagrad_fused", adagrad_fused, adagrad_check, 2, 0, 1, 0},
     {"adam_fused", adam_fused, adam_check, 3, 0, 1, 0},
     {"adam_plan", adam_plan, adam_check, 3, 0, 1, 0},
+    {"rowwise_slices", rowwise_slices, rowwise_check, 2, 0, 1, 0},
+    {"rowwise_plan", rowwise_plan, rowwise_check, 2, 0, 1, 0},
 };
