@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_text(example: report.Run) -> None:
 def test_a_target_that_is_missed_is_named(example: report.Run) -> None:
     example.outcomes[0].timings["b"][0].samples = [Sample(0.02)]
     assert "2.0x of 3x BEHIND" in report.as_text(example)
+
+
+@pytest.mark.parametrize(("wanted", "text"), [(0.1, "10% of 10% ok"), (0.85, "10% of 85% BEHIND")])
+def test_a_share_of_the_copy_bandwidth_is_judged(example: report.Run, wanted: float, text: str) -> None:
+    example.outcomes[0].workload = replace(example.outcomes[0].workload, copy_shares={"python": wanted})
+    assert text in report.as_text(example)
 
 
 def test_json(example: report.Run, tmp_path: Path) -> None:

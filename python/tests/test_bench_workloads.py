@@ -21,7 +21,9 @@ def test_names_are_unique_and_targets_name_peers() -> None:
     assert len(BY_NAME) == len(WORKLOADS)
     for workload in WORKLOADS:
         assert {target.peer for target in workload.targets} <= set(cli.PEERS)
-        assert {*workload.limits, *(target.language for target in workload.targets)} <= set(workload.languages)
+        languages = {*workload.limits, *workload.copy_shares, *(target.language for target in workload.targets)}
+        assert languages <= set(workload.languages)
+        assert workload.traffic or not workload.copy_shares
         assert set(workload.languages) <= set(measure.OURS)
 
 

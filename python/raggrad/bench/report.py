@@ -62,7 +62,10 @@ class Row:
 
     def share(self, run: Run) -> str:
         copy, reached = run.bandwidth("copy"), self.outcome.bandwidth(self.language)
-        return f"{reached / copy:.0%}" if copy and reached else ""
+        if not copy or not reached:
+            return ""
+        wanted = self.outcome.workload.copy_shares.get(self.language)
+        return f"{reached / copy:.0%}" + (f" of {wanted:.0%}{_mark(reached >= wanted * copy)}" if wanted else "")
 
     def against(self, peer: str) -> str:
         """The peer's time, how many times faster raggrad is, and whether that reaches the target."""
@@ -234,6 +237,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
             {**asdict(target), "ratio": outcome.ratio(target.peer, target.language), "reached": outcome.verdict(target)}
             for target in workload.targets
         ],
+        "copy_shares": workload.copy_shares,
         "timings": {
             name: [
                 {

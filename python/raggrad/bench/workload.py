@@ -17,6 +17,8 @@ Inputs = dict[str, Any]
 
 ZIPF_EXPONENT = 1.05
 
+PURE_COPY = 0.85  # the share of the copy bandwidth that a workload reaches whose work is one copy
+
 # Tasks that are not a single operator of TensorFlow.
 WITH_PLAN = "segment mean gradient with a ready plan"
 FUSED_SGD = "segment mean gradient fused with SGD"
@@ -42,6 +44,7 @@ class Workload:
     make: Callable[[np.random.Generator, int], Inputs]  # (random numbers, divisor of all sizes)
     traffic: Callable[[Inputs], int] | None = None  # bytes: each input read once, each output written once
     targets: tuple[Target, ...] = ()
+    copy_shares: dict[str, float] = field(default_factory=dict)  # by language: at least this share of a copy's bandwidth
     limits: dict[str, float] = field(default_factory=dict)  # by language: seconds per call; p99 where it is measured
     tail_below: str | None = None  # the peer whose p50 our p99 has to stay below
     threads: int = 0  # how many call at the same time; 0: one call after the other

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..workload import Inputs, Target, Workload
+from ..workload import PURE_COPY, Inputs, Workload
 
 
 def _pieces(random: np.random.Generator, divisor: int, *, pieces: int, rows: int, missing: int = 0) -> Inputs:
@@ -34,6 +34,6 @@ def workload(name: str, sizes: str, quick: bool = False, **shape: Any) -> Worklo
         sizes,
         partial(_pieces, **shape),
         _pieces_traffic,
-        (Target("tensorflow", 3), Target("torch", 2)),
+        copy_shares={"python": PURE_COPY},
         quick=quick,
     )
