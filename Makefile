@@ -45,16 +45,11 @@ MODULE_FILES := CMakeLists.txt README.md pyproject.toml tools/package_metadata.p
   -not -name '*.md' -not -name '*.pyc')
 # Tests, fuzzers and benchmarks would take two thirds of clang-tidy's time; -Werror of two compilers is enough for them.
 TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
-TENSORFLOW_TESTS := $(addprefix python/tests/,test_interop.py test_ragged_interop.py test_ragged_packages.py \
-  test_lookup_tensorflow.py test_indexed_slices.py test_recorded.py)
-TREE_TESTS := $(addprefix python/tests/,test_cli.py test_conformance.py test_measurements.py test_pictures.py \
-  test_readme.py test_release.py test_stubs.py test_tools.py)
+TREE_TESTS := python/tests/checkout
 # These take half of the time, and their results do not depend on the interpreter.
-PROGRAM_TESTS := $(wildcard python/tests/test_bench_*.py) \
-  $(addprefix python/tests/,test_data_parallel.py test_demo.py test_ledger.py)
-TORCH_TESTS := $(addprefix python/tests/,test_arrays.py test_indexed_slices.py test_interop.py test_literals.py \
-  test_lookup_forms.py test_ops.py test_plans_travel.py test_ragged_interop.py test_ragged_packages.py test_recorded.py \
-  test_segments.py)
+PROGRAM_TESTS := python/tests/programs
+# Many of these have cases with arrays of a framework, which name it.
+ARRAY_TESTS := $(addprefix python/tests/,arrays operators ragged)
 # test-torch, test-jax, test-tf and test-dist run these, with the versions of the frameworks that count.
 DOOR_TESTS := $(addprefix python/tests/,torch_door jax_door tf_door dist)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev pkg-config
@@ -150,13 +145,13 @@ $(BESIDE_FRAMEWORKS): beside-%: any-wheel
 
 .PHONY: test-tf
 test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, those of raggrad.tf with two TensorFlows
-	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(TENSORFLOW_TESTS)
+	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(ARRAY_TESTS)
 	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
 	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
 
 .PHONY: test-torch
 test-torch: beside-torch  ## the Python tests that need torch, with the newest one, which it installs
-	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) -k torch $(TORCH_TESTS)
+	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) -k torch $(ARRAY_TESTS)
 	$(VENV_TORCH)/bin/python -m pytest -rs -n $(JOBS) python/tests/torch_door
 
 .PHONY: test-torch-oldest

@@ -31,7 +31,7 @@ SEGMENT_GRADS = [f"SparseSegment{c}Grad{v}" for c in ("Sum", "Mean", "SqrtN") fo
 SEGMENT_FORWARDS = [f"SparseSegment{c}{n}" for c in ("Sum", "Mean", "SqrtN") for n in ("", "WithNumSegments")]
 FILLS = ["SparseFillEmptyRows", "RaggedFillEmptyRows"]
 FILL_GRADS = ["SparseFillEmptyRowsGrad", "RaggedFillEmptyRowsGrad"]
-BATCHING = ["Batch", "Unbatch", "UnbatchGrad"]  # they wait; test_batching*.py has their tests
+BATCHING = ["Batch", "Unbatch", "UnbatchGrad"]  # they wait; batching/ has their tests
 VARIANTS = ["RaggedTensorToVariant", "RaggedTensorFromVariant", "RaggedTensorToVariantGradient"]
 OPERATORS = [
     *SEGMENT_FORWARDS, *SEGMENT_GRADS, *FILLS, *FILL_GRADS, "SparseSlice", "SparseSliceGrad", *VARIANTS,

@@ -3,7 +3,7 @@
 Blocks marked `python` are programs: all blocks of a page run one after the other and share their names. A line
 `print(...)  # text` prints its comment. Blocks marked `diff` show a change, and both sides of it run. A page or a block
 that imports a framework belongs to the tests of that framework's door. docs/ragged.md is a doctest, which
-test_ragged_interop.py runs.
+ragged/test_interop.py runs.
 """
 
 from __future__ import annotations

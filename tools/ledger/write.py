@@ -34,7 +34,7 @@ _INTRODUCTION = """\
 their counterparts in other libraries, and what raggrad answers to the same input. Tests replay all of them:
 
 - **C++**: `golden_test`, on the CPU, with 1, 2 and 7 threads and every instruction set.
-- **Python**: `python/tests/test_ledger.py`, on the CPU, with 1, 2 and 7 threads.
+- **Python**: `python/tests/programs/test_ledger.py`, on the CPU, with 1, 2 and 7 threads.
 - **GPU**: `golden_test` with operands in device memory (`make test-gpu`). One process runs all cases: a refused one
   must leave the device usable.
 

@@ -44,7 +44,7 @@ class Workload:
     make: Callable[[np.random.Generator, int], Inputs]  # (random numbers, divisor of all sizes)
     traffic: Callable[[Inputs], int] | None = None  # bytes: each input read once, each output written once
     targets: tuple[Target, ...] = ()
-    copy_shares: dict[str, float] = field(default_factory=dict)  # by language: at least this share of a copy's bandwidth
+    copy_shares: dict[str, float] = field(default_factory=dict)  # by language: of the copy bandwidth, at least
     limits: dict[str, float] = field(default_factory=dict)  # by language: seconds per call; p99 where it is measured
     tail_below: str | None = None  # the peer whose p50 our p99 has to stay below
     threads: int = 0  # how many call at the same time; 0: one call after the other

@@ -13,7 +13,7 @@ from raggrad import IndexedSlices, ops
 pytest.importorskip("matplotlib")
 pytest.importorskip("tqdm")
 
-RECOMMENDER = Path(__file__).parents[2] / "examples" / "recommender"
+RECOMMENDER = Path(__file__).parents[3] / "examples" / "recommender"
 sys.path.insert(0, str(RECOMMENDER))
 
 import data  # noqa: E402

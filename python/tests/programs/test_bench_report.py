@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_participants import Fake, run_fakes
 from raggrad.bench import report
 from raggrad.bench.participants import Sample
+
+from .fake_participants import Fake, run_fakes
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import FLOATS, same_bits
-from lookup_data import COMBINERS, IDS, ROWS, SPLITS, positive_weights, table
 from raggrad import Ragged, errors, ops
+
+from .lookup_data import COMBINERS, IDS, ROWS, SPLITS, positive_weights, table
 
 
 def plain_lookup(params: np.ndarray, weights: np.ndarray | None, combiner: str) -> np.ndarray:

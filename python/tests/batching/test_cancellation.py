@@ -1,4 +1,4 @@
-"""Cancellation, deadlines, closing and signals end the wait of a batching call. test_batching_exit.py has the rest."""
+"""Cancellation, deadlines, closing and signals end the wait of a batching call. test_exit.py has the rest."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import threading
 from typing import Any
 
 import pytest
-from batching_calls import GRAD, NO_INDEX, batch_arguments, bring, in_thread, own, owner_arguments
 from raggrad import errors
 from raggrad.batching import Cancellation, Limits, Runtime
+
+from .calls import GRAD, NO_INDEX, batch_arguments, bring, in_thread, own, owner_arguments
 
 
 def test_cancellation(runtime: Runtime) -> None:

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from batching_calls import GRAD, NO_INDEX, batch_arguments, bring, index_of, owner_arguments
 from raggrad import errors
 from raggrad.batching import Cancellation, Runtime
+
+from .calls import GRAD, NO_INDEX, batch_arguments, bring, index_of, owner_arguments
 
 
 def test_futures(runtime: Runtime) -> None:

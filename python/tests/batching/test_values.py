@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import raggrad
 import raggrad.conformance
-from batching_calls import NO_INDEX, batch_arguments, bring, index_of, own
 from conftest import NUMBERS, QUANTIZED, numpy_dtype, same_bits, values_of
 from raggrad import batching, errors, raw_ops
 from raggrad.batching import Runtime
+
+from .calls import NO_INDEX, batch_arguments, bring, index_of, own
 
 DTYPES = [*NUMBERS, "bool", "string"]
 

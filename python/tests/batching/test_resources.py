@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching_calls import NO_INDEX, batch_arguments, bring, index_of, own
 from raggrad import errors, raw_ops
 from raggrad.batching import Limits, Runtime
+
+from .calls import NO_INDEX, batch_arguments, bring, index_of, own
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import platform
 import numpy as np
 import pytest
 from conftest import numpy_dtype, same_bits
-from lookup_data import COMBINERS, IDS, table
 from raggrad import ops
+
+from .lookup_data import COMBINERS, IDS, table
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])

@@ -13,7 +13,7 @@ import pytest
 from conftest import same_bits
 from raggrad.batching import Runtime
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "data_parallel"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "data_parallel"
 sys.path.insert(0, str(EXAMPLE))
 
 import data_parallel  # noqa: E402

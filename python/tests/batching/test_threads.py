@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from batching_calls import GRAD, batch_arguments, bring, index_of, own, owner_arguments
 from conftest import lets_others_run, no_switching
 from raggrad import errors
 from raggrad.batching import Cancellation, Runtime
+
+from .calls import GRAD, batch_arguments, bring, index_of, own, owner_arguments
 
 
 @pytest.mark.parametrize("threads", [2, 8, 32])

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_participants import WORKLOAD, Fake, run_fakes
 from raggrad.bench import gate, measure, participants, timing
 from raggrad.bench.participants import Failed, Sample
 from raggrad.bench.workloads import BY_NAME
+
+from .fake_participants import WORKLOAD, Fake, run_fakes
 
 
 def test_rounds_are_interleaved_and_ratios_are_of_medians() -> None:

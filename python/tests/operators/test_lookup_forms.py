@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import same_bits
-from lookup_data import IDS, ROWS, SPLITS, positive_weights, table
 from raggrad import Ragged, errors, ops
+
+from .lookup_data import IDS, ROWS, SPLITS, positive_weights, table
 
 
 def installed(package: str) -> Any:

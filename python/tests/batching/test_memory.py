@@ -9,9 +9,10 @@ import weakref
 
 import numpy as np
 import pytest
-from batching_calls import GRAD, batch_arguments, bring, index_of, own, owner_arguments
 from raggrad import errors
 from raggrad.batching import Cancellation, Limits, Runtime
+
+from .calls import GRAD, batch_arguments, bring, index_of, own, owner_arguments
 
 
 class Array(np.ndarray):

@@ -1,0 +1,1 @@
+"""Tests of operands and results: arrays of every library, literals, raggrad.Tensor."""

@@ -1,0 +1,1 @@
+"""Tests of Batch, Unbatch and UnbatchGrad, and of raggrad.batching."""

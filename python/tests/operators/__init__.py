@@ -1,0 +1,1 @@
+"""Tests of raw_ops, ops, SegmentPlan and IndexedSlices."""

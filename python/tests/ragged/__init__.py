@@ -1,0 +1,1 @@
+"""Tests of raggrad.Ragged and of variants."""
