@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -106,7 +107,7 @@ print((grad == jax.grad(lambda d: (halves(pool, d, ids) ** 2).sum())(data)).all(
 grad = jax.grad(lambda t: split(bag, 1)(t, ids).sum())(table)  # summed over the devices
 print(jnp.allclose(grad, jax.grad(lambda t: halves(lambda i: bag(t, i), ids).sum())(table)))
 """,
-        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2",
         JAX_PLATFORMS="cpu",
     )
     assert printed.split() == ["2", "True", "True", "True", "True", "True"]
