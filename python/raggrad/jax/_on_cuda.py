@@ -29,6 +29,11 @@ def _with_zero_row(grad: jax.Array) -> jax.Array:
     return jnp.concatenate([grad, jnp.zeros((1, *grad.shape[1:]), grad.dtype)])
 
 
+def _kept(factors: Any, segments: jax.Array, s: Settings) -> Any:
+    """The factors of ids, zero for those that are dropped: NaN and infinity times a row of zeros would be NaN."""
+    return None if factors is None else jnp.where(segments < s.num_segments, factors, 0)
+
+
 def _sum_type(dtype: Any) -> Any:
     return np.float64 if dtype == np.float64 else np.float32
 
@@ -81,7 +86,8 @@ def bag_grad(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: A
     own_row = int(s.accumulation == "reproducible")
     known = jnp.where(segments < s.num_segments, ids, jnp.array(own_row * s.num_rows, ids.dtype))
     out = Shaped((s.num_rows + own_row, *grad.shape[1:]), grad.dtype)
-    sums = _call("raggrad_bag_grad", out, _with_zero_row(grad), known, segments, weights, s=s)
+    factors = _kept(weights, segments, s)
+    sums = _call("raggrad_bag_grad", out, _with_zero_row(grad), known, segments, factors, s=s)
     return sums[: s.num_rows]
 
 
@@ -95,7 +101,7 @@ def bag_weights_grad(
     weights = jnp.zeros(ids.shape, table.dtype)
     out = Shaped(ids.shape, table.dtype)
     ordered = _call("raggrad_bag_weights_grad", out, _with_zero_row(grad), table, known, segments, weights, s=s)
-    return jnp.zeros_like(ordered).at[order].set(ordered, unique_indices=True)
+    return jnp.zeros_like(ordered).at[order].set(_kept(ordered, segments, s), unique_indices=True)
 
 
 def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
@@ -112,7 +118,7 @@ def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weigh
         _with_zero_row(grad),
         known,
         segments,
-        weights,
+        _kept(weights, segments, s),
         s=s,
         num_rows=np.int64(s.num_rows + 1),
     )

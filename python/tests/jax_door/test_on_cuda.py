@@ -52,6 +52,21 @@ def test_bags(mode: str, weighted: bool, accumulation: str | None) -> None:
     assert int(count) == int(rows.count)
 
 
+def test_dropped_ids_add_nothing() -> None:
+    """Neither their weights nor the row that is read in their place may reach a gradient, whatever they are."""
+    batch, grad = random_batch(), random_rows(12, seed=4)
+    dropped = (batch.segment_ids < 0) | (batch.segment_ids >= 12)
+    weights = jnp.where(dropped, jnp.nan, 1.0)
+    table = random_rows().at[0].set(jnp.inf)
+    arrays, s = (batch.ids, batch.segment_ids), settings("mean", size=len(batch.ids))
+    assert same_bits(on_cuda.bag_grad(grad, *arrays, weights, s), on_cuda.bag_grad(grad, *arrays, None, s))
+    for a, b in zip(
+        on_cuda.bag_grad_rows(grad, *arrays, weights, s), on_cuda.bag_grad_rows(grad, *arrays, None, s), strict=True
+    ):
+        assert same_bits(a, b)
+    assert not jnp.where(dropped, on_cuda.bag_weights_grad(grad, table, *arrays, s), 0).any()
+
+
 def test_too_little_room_is_poison() -> None:
     """The report of a call on a GPU: five rows, no fault."""
     from raggrad.jax._calls import count_of, poisoned
