@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._calls import Settings, Shaped, call, fail, on_platform, rows_of
+from ._calls import Settings, Shaped, call, fail, ids_of, on_platform, rows_of
 from ._varying import alike
 from .rows import Rows
 
@@ -83,8 +83,13 @@ def apply_rows(table: Any, rows: Rows, optimizer: SGD | Adagrad | Adam, state: A
         fail(name, f"rows: expected raggrad.jax.Rows, got {type(rows).__name__}", TypeError)
     if not isinstance(optimizer, (SGD, Adagrad, Adam)):
         fail(name, f"optimizer: expected raggrad.jax.SGD, Adagrad or Adam, got {type(optimizer).__name__}", TypeError)
-    if rows.values.shape[1:] != array.shape[1:]:
-        fail(name, f"rows.values: expected shape {('size', *array.shape[1:])}, got {rows.values.shape}")
+    values = rows_of(name, "rows.values", rows.values)
+    if values.shape[1:] != array.shape[1:]:
+        fail(name, f"rows.values: expected shape {('size', *array.shape[1:])}, got {values.shape}")
+    ids = ids_of(name, "rows.ids", rows.ids, values.shape[0])
+    count = jnp.asarray(rows.count, np.int32)
+    if count.ndim != 0:
+        fail(name, f"rows.count: expected a number, got shape {count.shape}")
     states = _states_of(name, optimizer, state, array)
     rate = optimizer.learning_rate
     is_number = isinstance(rate, (int, float, np.number))
@@ -94,7 +99,7 @@ def apply_rows(table: Any, rows: Rows, optimizer: SGD | Adagrad | Adam, state: A
     if not is_number:
         operand = operand.astype(_state_type(array))
     numbers = _numbers(optimizer, float(rate) if is_number else 0.0)
-    array, values, ids, count, operand, *states = alike(array, rows.values, rows.ids, rows.count, operand, *states)
+    array, values, ids, count, operand, *states = alike(array, values, ids, count, operand, *states)
     new_table, *new_states = _apply(
         array, Rows(values, ids, count), operand, tuple(states), type(optimizer).__name__, numbers
     )

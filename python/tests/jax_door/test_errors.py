@@ -27,6 +27,10 @@ def grad(**changed: Any) -> Callable[[], Any]:
     return lambda: rj.sparse_segment_grad(**arguments)
 
 
+def changed_rows(**changed: Any) -> Callable[[], Any]:
+    return apply(rows=rj.Rows(**{"values": ROWS.values, "ids": ROWS.ids, "count": ROWS.count, **changed}))
+
+
 def apply(table: Any = TABLE, rows: Any = ROWS, optimizer: Any = None, state: Any = ()) -> Callable[[], Any]:
     return lambda: rj.apply_rows(table, rows, optimizer or rj.SGD(0.1), state)
 
@@ -49,6 +53,10 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "num_rows": (grad(num_rows=2**31), ValueError, "sparse_segment_grad: num_rows: expected 0 to 2147483647, got 2"),
     "size": (grad(size=-1), ValueError, "sparse_segment_grad: size: expected 0 to 2147483647, got -1"),
     "rows' kind": (apply(rows=(1, 2)), TypeError, "apply_rows: rows: expected raggrad.jax.Rows, got tuple"),
+    "rows' ids": (changed_rows(ids=IDS[:2]), ValueError, "apply_rows: rows.ids: expected 3 ids, one for every row"),
+    "ids' type": (changed_rows(ids=TABLE[0]), TypeError, "apply_rows: rows.ids: expected integers, got float32"),
+    "rows' type": (changed_rows(values=TABLE[:3] > 0), TypeError, "apply_rows: rows.values: expected float32, bfloat"),
+    "rows' count": (changed_rows(count=IDS), ValueError, "apply_rows: rows.count: expected a number, got shape (3,)"),
     "widths": (apply(table=TABLE[:, :2]), ValueError, "apply_rows: rows.values: expected shape"),
     "optimizer": (apply(optimizer="sgd"), TypeError, "apply_rows: optimizer: expected raggrad.jax.SGD, Adagrad or"),
     "no state": (apply(optimizer=rj.Adam(0.1)), TypeError, "apply_rows: state: expected what Adam.init(table) returns"),
