@@ -134,9 +134,9 @@ def sparse_slice(
             fail(name, f"{argument}: expected {len(dims)} numbers, one for every dimension, got {len(numbers)}")
     places, entries = _operands(name, indices, values, dims)
     room = entries.shape[0] if max_entries is None else size_of(name, "max_entries", max_entries)
-    box = _Box(name, dims, first, extent, room)
-    new_indices, new_values, count = _sliced(*alike(places, entries), box)
+    # Padding of other entries lies behind the array, so a box that ends there must not reach further.
     cut = tuple(max(min(n, whole - begin), 0) for n, whole, begin in zip(extent, dims, first, strict=True))
+    new_indices, new_values, count = _sliced(*alike(places, entries), _Box(name, dims, first, cut, room))
     return Entries(new_indices, new_values, count, cut)
 
 
@@ -205,15 +205,24 @@ def _fill(indices: jax.Array, values: jax.Array, default: jax.Array, box: _Box) 
 def _fill_backward(box: _Box, saved: Any, cotangents: Any) -> tuple[Any, ...]:
     places, count = saved
     grad = jnp.where(jnp.arange(box.room) < count, cotangents[1], 0)  # padding depends on nothing
-    handler_results = (Shaped(places.shape[:1], grad.dtype), Shaped((), grad.dtype))
-    settings = Settings(box.function, accumulation=box.accumulation)
-    d_values, d_default = call("raggrad_fill_empty_rows_grad", handler_results, places, grad, settings=settings)
-    return None, d_values, d_default
+    return None, *_taken(places, grad, box)
 
 
 def _fill_forward(indices: jax.Array, values: jax.Array, default: jax.Array, box: _Box) -> Any:
     filled = _filled(indices, values, default, box)
     return filled, filled[3:]
+
+
+def _take(places: jax.Array, grad: jax.Array, box: _Box) -> tuple[jax.Array, ...]:
+    """The gradient of the entries, from their places, and the sum of all others, which is that of the default."""
+    results = (Shaped(places.shape[:1], grad.dtype), Shaped((), grad.dtype))
+    settings = Settings(box.function, accumulation=box.accumulation)
+    return tuple(call("raggrad_fill_empty_rows_grad", results, places, grad, settings=settings))
+
+
+def _take_backward(box: _Box, places: jax.Array, cotangents: Any) -> tuple[Any, ...]:
+    of_entries, of_default = cotangents
+    return None, jnp.full(box.room, of_default).at[_narrow(places, np.int32)].set(of_entries, unique_indices=True)
 
 
 def _slice(indices: jax.Array, values: jax.Array, box: _Box) -> tuple[jax.Array, ...]:
@@ -243,6 +252,7 @@ def _slice_backward(box: _Box, indices: jax.Array, cotangents: Any) -> tuple[Any
 
 
 _filled = differentiable(_fill, 3, _fill_forward, _fill_backward)
+_taken = differentiable(_take, 2, lambda places, grad, box: (_taken(places, grad, box), places), _take_backward)
 _sliced = differentiable(
     _slice, 2, lambda indices, values, box: (_sliced(indices, values, box), indices), _slice_backward
 )

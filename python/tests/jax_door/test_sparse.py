@@ -51,6 +51,23 @@ def test_gradients_of_filled_rows() -> None:
     assert float(d_default) == empty * 7
 
 
+def test_second_derivatives_of_filled_rows() -> None:
+    places = jnp.array([[3, 1], [0, 2], [3, 0]])
+
+    def ours(v: Any, default: Any) -> Any:
+        return rj.fill_empty_rows(places, v, (4, 3), default)[0].to_dense()
+
+    def theirs(v: Any, default: Any) -> Any:
+        return jnp.zeros((4, 3)).at[places[:, 0], places[:, 1]].add(v).at[jnp.array([1, 2]), 0].add(default)
+
+    def hessian(function: Any) -> Any:
+        loss = jax.grad(lambda v, default: (function(v, default) ** 3).sum(), (0, 1))
+        return jax.jacrev(loss, (0, 1))(jnp.array([1.0, 2.0, 4.0]), 3.0)
+
+    for a, b in zip(jax.tree.leaves(hessian(ours)), jax.tree.leaves(hessian(theirs)), strict=True):
+        assert same_bits(a, b)
+
+
 def test_wide_indices(x64: None) -> None:
     indices, values = entries(index=np.int64, dtype="float64")
     filled, _ = rj.fill_empty_rows(indices, values, SHAPE, 0.5)
@@ -91,6 +108,16 @@ def test_gradients_of_slices() -> None:
     places = np.asarray(indices)
     inside = ((places >= start) & (places < np.add(start, size))).all(axis=1)
     assert same_bits(gradient, np.where(inside, 2 * np.asarray(values), 0).astype("float32"))
+
+
+def test_padding_is_not_sliced() -> None:
+    """A box that reaches behind the array, where padding lies, ends with the array."""
+    indices, values = entries()
+    once = rj.sparse_slice(indices, values, SHAPE, (1, 2), (3, 3))
+    assert int(once.count) < once.size
+    again = rj.sparse_slice(once.indices, once.values, once.shape, (0, 0), (90, 90))
+    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(once), strict=True):
+        assert same_bits(a, b)
 
 
 def test_room_for_slices() -> None:
