@@ -26,7 +26,8 @@ def accumulation_or_current(mode: str | None) -> str | None:
 def _checked(mode: str) -> str:
     if mode not in ACCUMULATIONS:
         raise InvalidArgumentError(
-            f"no such accumulation [accumulation: expected 'sequential', 'fast' or 'reproducible', got {mode!r}]"
+            "accumulation: no such accumulation "
+            f"[accumulation: expected 'sequential', 'fast' or 'reproducible', got {mode!r}]"
         )
     return mode
 

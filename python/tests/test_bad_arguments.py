@@ -150,6 +150,27 @@ def test_bad_arguments(function: Any, arguments: tuple[Any, ...], text: str) -> 
         function(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lookup, (TABLE, IDS)),
+        (lookup_grad, (TABLE[:1], TABLE, IDS)),
+        (safe_lookup, (TABLE, IDS)),
+        (ops.segment_mean, (TABLE, [0] * 6)),
+        (ops.sparse_segment_sum, (TABLE, [0], [0])),
+        (ops.sparse_segment_sum_grad, (TABLE, [0], [0], 6)),
+        (ops.fill_empty_rows_grad, ([0], [1.0])),
+        (SLICES.coalesce, ()),
+        (SLICES.to_dense, ()),
+        (SLICES.apply_, (TABLE.copy(), SGD(0.1))),
+    ],
+)
+def test_bad_accumulation(function: Any, arguments: tuple[Any, ...]) -> None:
+    text = rf"^{function.__qualname__}: no such accumulation \[accumulation: expected .* got 'quick'\]"
+    with pytest.raises(InvalidArgumentError, match=text):
+        function(*arguments, accumulation="quick")
+
+
 def test_optimizers_of_another_kind() -> None:
     with pytest.raises(TypeError, match=r"^IndexedSlices\.apply_: optimizer: expected raggrad\.optimizers\..* float"):
         SLICES.apply_(TABLE.copy(), 0.1)  # type: ignore[arg-type]

@@ -84,7 +84,8 @@ def mode_of(function: str, accumulation: str | None) -> str | None:
     try:
         return accumulation_or_current(accumulation)
     except InvalidArgumentError as error:
-        raise ValueError(f"raggrad.jax.{function}: {error}") from None
+        text = error.message.removeprefix("accumulation: ")
+        raise ValueError(f"raggrad.jax.{function}: {text}") from None
 
 
 def fail(function: str, text: str, kind: type[Exception] = ValueError) -> Any:

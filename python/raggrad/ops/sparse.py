@@ -14,6 +14,7 @@ from ..raw_ops import (
     SparseFillEmptyRowsOutput,
     SparseSliceOutput,
 )
+from ..settings import Accumulation, using
 
 
 @named()
@@ -30,15 +31,20 @@ def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: 
 
 
 @named()
-def fill_empty_rows_grad(reverse_index_map: Any, grad_values: Any) -> FillEmptyRowsGradOutput:
+def fill_empty_rows_grad(
+    reverse_index_map: Any, grad_values: Any, *, accumulation: Accumulation | None = None
+) -> FillEmptyRowsGradOutput:
     """Gradient of fill_empty_rows with respect to values and default_value: raw_ops.SparseFillEmptyRowsGrad.
+
+    `accumulation` is how the gradient of default_value is summed; None: as raggrad.accumulation says.
 
     >>> from raggrad import ops
     >>> grad = ops.fill_empty_rows_grad(reverse_index_map=[2, 0], grad_values=[1.0, 10.0, 2.0, 20.0])
     >>> print(grad.d_values, grad.d_default_value)
     [2. 1.] 30.0
     """
-    return raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=reverse_index_map, grad_values=grad_values)
+    with using(accumulation):
+        return raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=reverse_index_map, grad_values=grad_values)
 
 
 @named()

@@ -18,7 +18,7 @@ from conftest import (
     segment_grad,
     values_of,
 )
-from raggrad import Ragged, raw_ops
+from raggrad import Ragged, ops, raw_ops
 
 INDICES = np.array([5, 0, 5, 2, 0], np.int32)
 SEGMENTS = np.array([2, 2, 0, 2, 2], np.int64)  # once and four times: numbers whose square roots are exact
@@ -128,6 +128,7 @@ def test_accumulation() -> None:
     exact = raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[], grad_values=values).d_default_value
     with raggrad.accumulation("fast"):
         fast = raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[], grad_values=values).d_default_value
+        assert same_bits(fast, ops.fill_empty_rows_grad([], values).d_default_value)
         with raggrad.accumulation("sequential"):
             again = raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[], grad_values=values).d_default_value
     assert same_bits(exact, again)
@@ -135,7 +136,9 @@ def test_accumulation() -> None:
     assert abs(float(fast) - true_sum) < abs(float(exact) - true_sum)
     after = raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=[], grad_values=values).d_default_value
     assert same_bits(exact, after)
-    with pytest.raises(raggrad.errors.InvalidArgumentError, match="sequential"), raggrad.accumulation("quick"):
+    assert same_bits(fast, ops.fill_empty_rows_grad([], values, accumulation="fast").d_default_value)
+    text = "accumulation: no such accumulation .*sequential"
+    with pytest.raises(raggrad.errors.InvalidArgumentError, match=text), raggrad.accumulation("quick"):
         pass
 
 
