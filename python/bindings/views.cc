@@ -86,12 +86,14 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   return {PyArray_DATA(array), dtype, ShapeOfArray(array), {}};
 }
 
-// Views a Python int as an index, the most common literal.
+// Views a Python int as an index, the most common literal. A large one is int64 if nobody asks for int32.
 TensorView ViewOfInteger(nb::handle object, DType dtype, const Argument& argument, KeepAlive& keep) {
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+  const bool large = overflow != 0 || value != static_cast<int32_t>(value);
+  if (large && argument.LiteralDType() == DType::kInvalid) dtype = DType::kInt64;
   const bool narrow = dtype == DType::kInt32;
-  if (overflow != 0 || (narrow && value != static_cast<int32_t>(value))) {
+  if (overflow != 0 || (narrow && large)) {
     RaiseInvalid(argument.op, ": ", argument.Name(), ": ", nb::str(object).c_str(), " does not fit ", dtype);
   }
   int64_t* number = keep.AddNumber();

@@ -176,6 +176,10 @@ def test_integers_that_need_64_bits_are_int64() -> None:
     assert Tensor([5_000_000_000]).dtype == "int64"
     with pytest.raises(raggrad.errors.InvalidArgumentError, match="5000000000 does not fit int32"):
         Tensor([5_000_000_000], "int32")
+    assert Tensor(2**40).dtype == "int64"
+    assert Tensor(-(2**31)).dtype == "int32"
+    with pytest.raises(raggrad.errors.InvalidArgumentError, match="does not fit int64"):
+        Tensor(2**63)
 
 
 def test_weak_references() -> None:
