@@ -188,6 +188,9 @@ nb::object Batch(PyRuntime& self, const nb::sequence& in_tensors, nb::handle num
                  nb::handle done) {
   constexpr std::string_view kOp = "Batch";
   const OperatorCall operator_call(kOp);
+  if (!nb::isinstance<nb::list>(in_tensors) && !nb::isinstance<nb::tuple>(in_tensors)) {  // an array is one, too
+    RaiseInvalid(kOp, ": in_tensors: expected a list of arrays, got ", TypeName(in_tensors));
+  }
   BatchCall call;
   call.resource = {std::move(container), std::move(shared_name)};
   auto keep = std::make_unique<KeepAlive>();

@@ -83,6 +83,9 @@ def test_literals_take_the_dtype_of_the_array_beside_them(runtime: Runtime) -> N
     assert [tensor.dtype for tensor in out.batched_tensors] == [np.int64, object]
     with pytest.raises(errors.InvalidArgumentError, match="T says 1 tensors, in_tensors has 2"):
         runtime.batch(**batch_arguments([1, 2], [3, 4], T=["int64"]))
+    for tensor in (np.ones((2, 1)), range(2), "ab"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"Batch: in_tensors: expected a list of arrays, got"):
+            runtime.batch(**batch_arguments(in_tensors=tensor))
 
 
 def test_outputs_are_of_the_kind_of_the_first_input(runtime: Runtime) -> None:
