@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._model import Sent, Step
+from ._options import check_accumulation
 
 
 class Network(NamedTuple):
@@ -54,6 +55,12 @@ class Costs(NamedTuple):
         return "\n".join([*lines, self.note])
 
 
+def _check(argument: str, value: float | None, least: float, most: float | None = None) -> None:
+    if value is not None and not (value >= least and (most is None or value <= most)):
+        expected = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"raggrad.dist.explain: {argument}: expected {expected}, got {value}")
+
+
 def explain(
     rows: int,
     width: int,
@@ -94,12 +101,22 @@ def explain(
     sharding (rd.ShardedEmbeddingBag)                  6.338        56       7.871       320.7  <- fastest
     Ranks that share rows make sparse all-reduce cheaper: give frequencies, or unique_rows and all_rows.
     """
-    if ranks < 1 or rows < 1 or width < 1 or ids < 0 or not bandwidth > 0:
+    check_accumulation("explain", accumulation)
+    if not (ranks >= 1 and rows >= 1 and width >= 1 and ids >= 0 and bandwidth > 0):
         raise ValueError(
             "raggrad.dist.explain: expected rows, width and ranks of at least 1, ids of at least 0, bandwidth above 0, "
             f"got rows={rows}, width={width}, ids={ids}, ranks={ranks}, bandwidth={bandwidth}"
         )
+    _check("latency", latency, 0)
+    _check("element_bytes", element_bytes, 1)
+    _check("bags", bags, 0)
+    _check("unique_rows", unique_rows, 0, rows)
+    _check("all_rows", all_rows, 0, rows)
     named = None if frequencies is None else np.asarray(frequencies, dtype=np.float64)
+    if named is not None and not (named.ndim == 1 and len(named) <= rows and (named >= 0).all()):
+        raise ValueError(
+            f"raggrad.dist.explain: frequencies: expected up to {rows} numbers of at least 0, one for each row"
+        )
     step = Step(rows, width, ids, ids if bags is None else bags, ranks, element_bytes, accumulation == "reproducible")
     mine = step.named_rows(named, 1) if unique_rows is None else unique_rows
     if all_rows is None:

@@ -110,6 +110,25 @@ def test_one_rank_sends_nothing() -> None:
         rd.explain(0, 4, 50, 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"accumulation": "exact"}, "accumulation: expected one of"),
+        ({"bags": -1}, "bags: expected at least 0, got -1"),
+        ({"latency": float("nan")}, "latency: expected at least 0, got nan"),
+        ({"element_bytes": 0}, "element_bytes: expected at least 1, got 0"),
+        ({"unique_rows": 101}, "unique_rows: expected 0 to 100, got 101"),
+        ({"all_rows": -1}, "all_rows: expected 0 to 100, got -1"),
+        ({"frequencies": [1.0] * 101}, "frequencies: expected up to 100 numbers of at least 0"),
+        ({"frequencies": [-1.0]}, "frequencies: expected up to 100 numbers of at least 0"),
+        ({"bandwidth": float("nan")}, "bandwidth above 0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=rf"raggrad\.dist\.explain: .*{expected}"):
+        rd.explain(100, 4, 50, 2, **options)
+
+
 MODULES = [module.name for module in pkgutil.iter_modules(rd.__path__)]
 
 
