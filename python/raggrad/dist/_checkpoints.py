@@ -75,16 +75,21 @@ class Checkpoints(nn.Module):
         return rows, others
 
     def _target(self, name: str, source: Tensor) -> Tensor:
+        """This rank's rows of what is loaded from `source`, which has rows of the same shape."""
         if name == "weight":
-            return self.weight
-        if self.optimizer is None:
+            target = self.weight
+        elif self.optimizer is None:
             raise ValueError(f"raggrad.dist.{_CLASS}: {name}: there is no optimizer")
-        state, key = self.optimizer.state[self.weight], name.removeprefix("optimizer.")
-        if key not in state:
-            state[key] = torch.zeros(
-                (self.weight.shape[0], *source.shape[1:]), dtype=source.dtype, device=self.weight.device
-            )
-        return state[key]
+        else:
+            state, key = self.optimizer.state[self.weight], name.removeprefix("optimizer.")
+            if key not in state:
+                shape = (self.weight.shape[0], *source.shape[1:])
+                state[key] = torch.zeros(shape, dtype=source.dtype, device=self.weight.device)
+            target = state[key]
+        if target.shape[1:] != source.shape[1:]:
+            expected, got = tuple(target.shape[1:]), tuple(source.shape[1:])
+            raise ValueError(f"raggrad.dist.{_CLASS}: {name}: expected rows of shape {expected}, got {got}")
+        return target
 
     def _set_other_states(self, state: Mapping[str, Any], prefix: str = "optimizer.") -> None:
         for name, value in state.items():
@@ -95,7 +100,7 @@ class Checkpoints(nn.Module):
     def _gathered(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
         arrays = [[array.detach().contiguous()] for array in rows.values()]
         ranks = self._ranks("full_weight")
-        ranks.agree(self._facts())
+        ranks.agree({**self._facts(), "arrays:": ", ".join(rows)})
         return {name: table[0] for name, table in zip(rows, gather(ranks, "table", arrays), strict=True)}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -122,11 +127,13 @@ class Checkpoints(nn.Module):
             is_state = name.startswith("optimizer.") and self.optimizer is not None
             if name != "weight" and not is_state:
                 unexpected_keys.extend([prefix + name] if strict else [])
-            elif not isinstance(value, Tensor) or value.dim() == 0:
+            elif is_state and (not isinstance(value, Tensor) or value.dim() == 0):
                 self._set_other_states({name: value})
-            elif value.shape[0] != self.num_embeddings:
-                error_msgs.append(
-                    f"size mismatch for {prefix}{name}: expected {self.num_embeddings} rows, got {value.shape[0]}"
-                )
+            elif not isinstance(value, Tensor) or value.shape[:1] != (self.num_embeddings,):
+                got = value.shape[0] if isinstance(value, Tensor) and value.dim() else value
+                error_msgs.append(f"size mismatch for {prefix}{name}: expected {self.num_embeddings} rows, got {got}")
             else:
-                self._target(name, value).copy_(value[first:end])
+                try:
+                    self._target(name, value).copy_(value[first:end])
+                except ValueError as error:
+                    error_msgs.append(str(error))

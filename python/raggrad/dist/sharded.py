@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..torch._data_parallel import refuse_data_parallel
 from ..torch._operators import coalesce_rows
+from ..torch._row_optimizer import RowOptimizer
 from ..torch._settings import order_of
 from ..torch._sparse_gradients import keep_coalesced, make_grad
 from ..torch._update_operators import apply_rows_
@@ -105,6 +106,8 @@ class ShardedEmbeddingBag(Checkpoints):
         ranks.agree(self._facts())
         self.reset_parameters()
         self.optimizer = None if optimizer is None else optimizer([self.weight])
+        if isinstance(self.optimizer, RowOptimizer):  # checkpoints are loaded before the first step, too
+            self.optimizer.make_states(self.weight)
 
     @property
     def row_range(self) -> tuple[int, int]:

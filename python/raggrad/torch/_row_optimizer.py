@@ -107,6 +107,10 @@ class RowOptimizer(Optimizer):
             self._apply(table, group, operator, grad, *bags, last=(accumulation,))
         self._updated.add(table)
 
+    def make_states(self, table: Tensor) -> None:
+        """Makes the states of a table now, and not in its first step."""
+        self._rule(table, self.state[table], self.group_of(table))
+
     def group_of(self, table: Tensor) -> dict[str, Any]:
         """The options of a table."""
         return next(group for group in self.param_groups if any(param is table for param in group["params"]))

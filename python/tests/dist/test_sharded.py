@@ -209,24 +209,27 @@ def test_weights_are_drawn_alike_on_any_number_of_ranks() -> None:
     assert abs(float(tables[0].std()) - 1) < 0.05
 
 
-def checkpoint(rank: int, ranks: int, folder: str, seed: int) -> Any:
+def checkpoint(rank: int, ranks: int, folder: str, rows: int, seed: int) -> Any:
+    """Saves in the middle with seed 0, and begins there with others: nothing was trained before."""
     import torch.distributed.checkpoint as dcp
 
     torch.manual_seed(seed)
-    bag = make()
-    train(bag, rank, ranks, range(2))
+    bag = make(rows=[rows, *[0] * (ranks - 2), ROWS - rows])
+    if seed == 0:
+        train(bag, rank, ranks, range(2))
     state = {"bag": bag.state_dict()}
     if seed == 0:
         dcp.save(state, checkpoint_id=folder)
     else:
         dcp.load(state, checkpoint_id=folder)
         bag.load_state_dict(state["bag"])
+    train(bag, rank, ranks, range(2, 4))
     return bag.full_weight()
 
 
 def test_torch_distributed_checkpoint_takes_the_state_dict(tmp_path: Any) -> None:
-    want = run(3, checkpoint, 3, str(tmp_path), 0)[0]
-    assert torch.equal(run(2, checkpoint, 2, str(tmp_path), 1)[0], want)
+    want = run(3, checkpoint, 3, str(tmp_path), ROWS // 2, 0)[0]
+    assert torch.equal(run(2, checkpoint, 2, str(tmp_path), ROWS // 3, 1)[0], want)
 
 
 def misuse(rank: int) -> None:
@@ -253,8 +256,13 @@ def misuse(rank: int) -> None:
         rd.ShardedEmbeddingBag(0, 2)(torch.tensor([1]), torch.tensor([0]))
     with pytest.raises(ValueError, match="per_sample_weights: expected 2, got 1"):
         bag(torch.tensor([1, 2]), torch.tensor([0]), torch.ones(1))
-    with pytest.raises(RuntimeError, match="size mismatch for weight: expected 10 rows, got 3"):
-        bag.load_state_dict({"weight": torch.zeros(3, 2)})
+    for weight, got in ((torch.zeros(3, 2), "3"), (torch.tensor(4.0), "4"), ("five", "five")):
+        with pytest.raises(RuntimeError, match=f"size mismatch for weight: expected 10 rows, got {got}"):
+            bag.load_state_dict({"weight": weight})
+    with pytest.raises(RuntimeError, match=r"weight: expected rows of shape \(2,\), got \(1,\)"):
+        bag.load_state_dict({"weight": torch.zeros(10, 1)})
+    with pytest.raises(ValueError, match=r"weight: expected rows of shape \(2,\), got \(1,\)"):
+        bag.load_shards([{"first_row": 0, "rows": {"weight": torch.zeros(10, 1)}}])
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"other"'):
         bag.load_state_dict({"weight": torch.zeros(10, 2), "other": torch.zeros(1)})
     with pytest.raises(ValueError, match="load_shards: weight: expected rows 0 to 9, got 3 of them"):
