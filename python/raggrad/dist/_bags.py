@@ -27,6 +27,9 @@ def cut(
     name: str, ids: Tensor, offsets: Tensor, weights: Tensor | None, include_last_offset: bool, padding_idx: int | None
 ) -> Bags:
     """The bags, or a ValueError of the function `name` for bad offsets. Ids are not looked at."""
+    for argument, numbers in (("input", ids), ("offsets", offsets)):
+        if numbers.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"{name}: {argument}: expected int32 or int64, got {numbers.dtype}")
     sizes = _sizes_of(name, offsets.to(torch.int64), ids.shape[0], include_last_offset)
     ids = ids[: int(sizes.sum())].to(torch.int64)
     weights = None if weights is None else weights[: ids.shape[0]]

@@ -10,13 +10,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..torch._data_parallel import refuse_data_parallel
+from ..torch._fused import optimizer_of
 from ..torch._operators import coalesce_rows
 from ..torch._row_optimizer import RowOptimizer
 from ..torch._settings import order_of
 from ..torch._sparse_gradients import keep_coalesced, make_grad
 from ..torch._update_operators import apply_rows_
 from ..torch._waiting import must_not_wait
-from ..torch.bags import bags_of, check_options
+from ..torch.bags import bags_of, check_options, weights_of
 from ._bags import Bags, check_ids, cut
 from ._checkpoints import Checkpoints
 from ._cuts import even_bounds
@@ -42,8 +43,8 @@ class ShardedEmbeddingBag(Checkpoints):
 
     `optimizer` makes an optimizer of a list of parameters, such as functools.partial(rt.optim.SparseAdagrad, lr=0.1).
     Owners then update their rows in backward, and there is no gradient. Without it, `weight`, the rows of this rank,
-    gets a sparse gradient for any optimizer of raggrad.torch.optim. Gradients are summed over ranks; `average` divides
-    them by the number of ranks, as DistributedDataParallel does.
+    gets a sparse gradient for any optimizer of raggrad.torch.optim, or is updated in backward by one with fused=True.
+    Gradients are summed over ranks; `average` divides them by the number of ranks, as DistributedDataParallel does.
 
     `rows` says how many rows each rank has, by default ceil(num_embeddings / ranks) and what is left for the last.
     Weights are drawn like those of nn.EmbeddingBag, the same for every number of ranks. ids equal to `padding_idx` are
@@ -150,16 +151,18 @@ class ShardedEmbeddingBag(Checkpoints):
         bags, fault = None, None
         try:
             bags = self._bags(input, offsets, per_sample_weights, order)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # all ranks must learn of it
             fault = error
-        facts = {**self._facts(), "weights =": per_sample_weights is not None, "accumulation =": order}
+        weights_type = None if bags is None or bags.weights is None else bags.weights.dtype
+        facts = {**self._facts(), "per_sample_weights =": weights_type, "accumulation =": order}
         hot = self._hot.begin_call()
         counts = [numbers[0] for numbers in ranks.agree(facts, fault, [hot.shape[0]])]
         assert bags is not None
-        if self.optimizer is None:
+        fused = optimizer_of(self.weight) if self.optimizer is None else None
+        if self.optimizer is None and fused is None:
             keep_coalesced(self.weight)
         copies = send_ahead(ranks, hot, counts, self.weight, self._bounds)
-        return _Pool.apply(self.weight, bags.weights, self, bags, order, copies)
+        return _Pool.apply(self.weight, bags.weights, self, bags, order, copies, fused)
 
     def extra_repr(self) -> str:
         first, end = self.row_range
@@ -174,15 +177,14 @@ class ShardedEmbeddingBag(Checkpoints):
 
     def _bags(self, input: Any, offsets: Tensor | None, weights: Tensor | None, order: str | None) -> Bags:
         name = f"raggrad.dist.{_CLASS}"
+        for argument, tensor in (("offsets", offsets), ("per_sample_weights", weights)):
+            if not isinstance(tensor, Tensor | None):
+                raise TypeError(f"{name}: {argument}: expected a tensor, got {type(tensor).__name__}")
         try:
             ids, starts, include_last_offset = bags_of(_CLASS, input, offsets, self.include_last_offset)
+            weights = weights_of(_CLASS, weights, input, ids, self.weight)
         except (TypeError, ValueError) as error:
             raise type(error)(str(error).replace("raggrad.torch", "raggrad.dist")) from None
-        if weights is not None:
-            weights = weights.values() if weights.is_nested else weights
-            if weights.numel() != ids.numel():
-                raise ValueError(f"{name}: per_sample_weights: expected {ids.numel()}, got {weights.numel()}")
-            weights = weights.reshape(-1)
         for argument, tensor in (("input", ids), ("offsets", starts), ("per_sample_weights", weights)):
             if tensor is not None and tensor.device != self.weight.device:
                 raise ValueError(f"{name}: {argument}: expected a tensor on {self.weight.device}, got {tensor.device}")
@@ -194,22 +196,23 @@ class ShardedEmbeddingBag(Checkpoints):
             return bags
         return cut(name, bags.ids, bags.starts, bags.weights, False, self.padding_idx)
 
-    def _update(self, rows: Rows) -> Tensor | None:
-        """The gradient of the shard; None if an optimizer has taken it."""
+    def _update(self, rows: Rows, fused: RowOptimizer | None) -> Tensor | None:
+        """The gradient of the shard; None if an optimizer has taken it, this module's or the user's fused one."""
         shape = (rows.table_rows, *rows.values.shape[1:])
         values = rows.values
         if self.average or self.optimizer is None:
             values, unique = coalesce_rows(values, rows.rows, rows.table_rows, "sequential")
             values = divided(values, dist.get_world_size(self.group)) if self.average else values
             rows = Rows(values, unique, rows.table_rows)
+        if getattr(self.optimizer, "_fused", False):
+            fused = self.optimizer
+        if fused is not None:
+            fused.update_in_backward(self.weight, apply_rows_, rows.values, rows.rows, accumulation="sequential")
+            if fused is self.optimizer:
+                fused.step()
+            return None
         if self.optimizer is None:
             return make_grad(self.weight, rows.values, rows.rows, shape)
-        if getattr(self.optimizer, "_fused", False):
-            self.optimizer.update_in_backward(
-                self.weight, apply_rows_, rows.values, rows.rows, accumulation="sequential"
-            )
-            self.optimizer.step()
-            return None
         self.weight.grad = torch.sparse_coo_tensor(rows.rows[None], rows.values, shape, check_invariants=False)
         try:
             self.optimizer.step()
@@ -228,13 +231,16 @@ class _Pool(torch.autograd.Function):
         bags: Bags,
         order: str | None,
         copies: Copies | None,
+        fused: RowOptimizer | None,
     ) -> Tensor:
         exact = order == "reproducible"
         lookup = Lookup(module._ranks("forward"), bags, module._bounds, copies)
         size = weight.element_size()
         piece = piece_bytes(module.dim, size, exact)
         module._hot.see(lookup.asked, lookup.own, lookup.ranks, module.dim * size, piece)
-        ctx.module, ctx.lookup, ctx.order = module, lookup, order
+        ctx.module, ctx.lookup, ctx.order, ctx.fused = module, lookup, order, fused
+        # Another update between forward and backward is fine, but not for the gradient of the weights.
+        ctx.save_for_backward(weight if ctx.needs_input_grad[1] else None)
         return (lookup.pool_reproducibly if exact else lookup.pool)(weight, module.mode)
 
     @staticmethod
@@ -243,16 +249,22 @@ class _Pool(torch.autograd.Function):
         module, ranks = ctx.module, ctx.lookup.ranks
         ranks.operation = f"{_CLASS}.backward"
         wanted = list(ctx.needs_input_grad[:2])
-        ranks.agree({**module._facts(), "accumulation =": ctx.order, "gradients of (table, weights) wanted =": wanted})
+        table, fault = None, None
+        try:
+            (table,) = ctx.saved_tensors
+        except RuntimeError as error:  # it has changed since
+            fault = error
+        facts = {**module._facts(), "accumulation =": ctx.order, "gradients of (table, weights) wanted =": wanted}
+        ranks.agree(facts, fault)
         grad = grad.contiguous()
-        d_weights = None
+        d_table = d_weights = None
         if ctx.needs_input_grad[1]:
-            d_weights = ctx.lookup.gradient_of_weights(grad, module.weight.detach(), module.mode)
-        if not ctx.needs_input_grad[0]:
-            return None, d_weights, None, None, None, None
-        rows = ctx.lookup.gradient_of_shard(grad, module.mode, ctx.order)
-        ranks.commit()
-        return module._update(rows), d_weights, None, None, None, None
+            d_weights = ctx.lookup.gradient_of_weights(grad, table.detach(), module.mode)
+        if ctx.needs_input_grad[0]:
+            rows = ctx.lookup.gradient_of_shard(grad, module.mode, ctx.order)
+            ranks.commit()
+            d_table = module._update(rows, ctx.fused)
+        return d_table, d_weights, None, None, None, None, None
 
 
 def _bounds_of(num_embeddings: int, ranks: int, rows: Sequence[int] | None) -> list[int]:

@@ -295,6 +295,23 @@ def test_a_corrupt_id_in_a_sharded_bag() -> None:
         assert rank == FAULTY or f"rank {FAULTY} has a fault" in outcome.value
 
 
+def weigh_with_another_type(rank: int) -> str:
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, dtype=torch.bfloat16)
+    ids, weights = torch.tensor([[1, 30]]), torch.ones(1, 2)
+    with pytest.raises(RuntimeError) as caught:
+        bag(ids, None, weights if rank == FAULTY else weights.bfloat16())
+    assert bag(ids, None, weights).shape == (1, WIDTH)  # the group still works
+    return str(caught.value)
+
+
+def test_ranks_have_weights_of_different_types() -> None:
+    for outcome in outcomes_of(RANKS, weigh_with_another_type, timeout=TIMEOUT):
+        assert outcome is not None
+        assert outcome.error is None, outcome.error
+        assert "rank 1 has per_sample_weights = torch.float32" in outcome.value
+        assert "rank 0 has per_sample_weights = torch.bfloat16" in outcome.value
+
+
 def call_something_else(rank: int) -> None:
     bag = rd.ShardedEmbeddingBag(ROWS, WIDTH)
     if rank == FAULTY:

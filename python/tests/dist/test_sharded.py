@@ -73,6 +73,39 @@ def test_training_has_the_bits_of_one_process(optimizer: str) -> None:
             assert torch.equal(full, want), ranks
 
 
+def train_with_a_fused_optimizer(rank: int, ranks: int, optimizer: str, table: Any) -> Any:
+    """One that the user made: step() is the user's, too."""
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, accumulation="reproducible")
+    bag.load_full(table)
+    rule = OPTIMIZERS[optimizer](bag.parameters(), fused=True)
+    for step in range(4):
+        train(bag, rank, ranks, range(step, step + 1))
+        rule.step()
+    return bag.full_weight()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_users_may_fuse_an_optimizer(optimizer: str) -> None:
+    table = random_table(torch.Generator().manual_seed(5), ROWS, WIDTH)
+    want = serial_training(range(4), OPTIMIZERS[optimizer], table)
+    for full in run(3, train_with_a_fused_optimizer, 3, optimizer, table):
+        assert torch.equal(full, want)
+
+
+def weigh_twice(rank: int) -> None:
+    """The first backward pass changes rows that the gradient of the other call's weights needs."""
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, optimizer=OPTIMIZERS["sgd"])
+    weights = torch.ones(1, 1, requires_grad=True)
+    ids = torch.tensor([[0]])  # the other rank has no row that changes
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (bag(ids, None, weights) + bag(ids, None, weights)).sum().backward()
+    (bag(ids) + bag(ids)).sum().backward()
+
+
+def test_a_table_that_has_changed_gives_no_gradient_of_weights() -> None:
+    run(2, weigh_twice)
+
+
 def train_fused(rank: int, ranks: int, optimizer: Any, average: bool) -> Any:
     bag = rd.ShardedEmbeddingBag(
         ROWS, WIDTH, optimizer=optimizer, average=average, accumulation="reproducible"
@@ -254,8 +287,16 @@ def misuse(rank: int) -> None:
         bag(torch.tensor([1, 10]), torch.tensor([0]))
     with pytest.raises(ValueError, match=r"input\[0\]: expected none, as the table has no rows, got 1"):
         rd.ShardedEmbeddingBag(0, 2)(torch.tensor([1]), torch.tensor([0]))
-    with pytest.raises(ValueError, match="per_sample_weights: expected 2, got 1"):
+    with pytest.raises(ValueError, match=r"dist.*per_sample_weights: expected the shape of input, \(2,\), got \(1,\)"):
         bag(torch.tensor([1, 2]), torch.tensor([0]), torch.ones(1))
+    with pytest.raises(TypeError, match="ShardedEmbeddingBag: offsets: expected a tensor, got list"):
+        bag(torch.tensor([1, 2]), [0])
+    with pytest.raises(ValueError, match=r"dist.*per_sample_weights: expected torch.float32, got torch.float64"):
+        bag(torch.tensor([[1, 2]]), None, torch.ones(1, 2).double())
+    with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: input: expected int32 or int64, got torch.float32"):
+        bag(torch.tensor([[1.5]]))
+    with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: offsets: expected int32 or int64, got torch.bool"):
+        bag(torch.tensor([1]), torch.tensor([False]))
     for weight, got in ((torch.zeros(3, 2), "3"), (torch.tensor(4.0), "4"), ("five", "five")):
         with pytest.raises(RuntimeError, match=f"size mismatch for weight: expected 10 rows, got {got}"):
             bag.load_state_dict({"weight": weight})
