@@ -22,7 +22,6 @@ from .traffic import note
 _TAG = 0x7267  # keeps our messages apart from those that users send
 _HEADER = 256  # numbers of a header: the same for every operation, so that ranks that disagree can say so
 _FIRST_NUMBER = 2  # behind the digest and the sign of a fault
-_TEXT = 2048  # bytes of the text in which a rank says what it has
 _HOST = torch.device("cpu")
 _PACKED = 1 << 20  # bytes: a message of several parts up to this size is sent as one, for the price of two copies
 
@@ -64,6 +63,13 @@ class Ranks:
     def commit(self) -> None:
         """Waits until all ranks have come so far. From here on nothing can fail on one rank alone."""
         self.swap_numbers("commit", [[1]] * self.count)
+
+    def broadcast(self, phase: str, tensor: Tensor) -> None:
+        """Copies the tensor of rank 0 into those of all others."""
+        try:
+            dist.broadcast(tensor, group=self.group, group_src=0)
+        except Exception as error:  # which does not say what rank is at fault
+            self._fail(phase, {None: error})
 
     def swap_numbers(self, phase: str, numbers: Sequence[Sequence[int]]) -> list[list[int]]:
         """Sends numbers[r] to every rank r, and returns what every rank sent to this one. All have the same length."""
@@ -138,13 +144,11 @@ class Ranks:
 
     def _disagree(self, said: Mapping[str, Any], fault: Exception | None, headers: list[list[int]]) -> NoReturn:
         text = str(fault) if fault is not None else "\n".join(f"{name} {value}" for name, value in said.items())
-        mine = torch.zeros(_TEXT, dtype=torch.uint8)
-        encoded = text.encode()[:_TEXT]
-        mine[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
-        mine = mine.to(self._wire)
-        all_texts = [torch.empty_like(mine) for _ in range(self.count)]
+        mine = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self._wire)
+        lengths = self.swap_numbers("disagreement", [[mine.shape[0]]] * self.count)
+        all_texts = [mine.new_empty(length) for (length,) in lengths]
         self.swap("disagreement", [[mine]] * self.count, [[other] for other in all_texts])
-        texts = [bytes(other.tolist()).rstrip(b"\0").decode(errors="replace") for other in all_texts]
+        texts = [bytes(other.tolist()).decode() for other in all_texts]
         if fault is not None:
             raise fault
         for rank, header in enumerate(headers):

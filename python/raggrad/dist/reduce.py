@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..torch._operators import coo
 from ..torch.sparse import coalesce
@@ -73,7 +73,7 @@ def _tables_of(tensors: Sequence[Any], device: torch.device) -> tuple[list[Rows]
         name = "coo_or_param" if len(tensors) == 1 else f"coo_or_param[{number}]"
         try:
             tables.append(_rows_of(name, tensor, device))
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # all ranks must learn of it
             fault = fault or error
             tables.append(Rows(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), 0))
     return tables, fault
@@ -86,6 +86,10 @@ def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
     if tensor.device != device:
         raise ValueError(f"{where}: expected a tensor on {device}, as the first one, got {tensor.device}")
     if tensor.layout == torch.strided:
+        is_parameter = tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))
+        if not is_parameter or tensor.dim() == 0:
+            what = f"a dense tensor of shape {tuple(tensor.shape)}"
+            raise ValueError(f"{where}: expected a sparse COO tensor or a parameter with rows, got {what}")
         if tensor.grad is None:
             return Rows(tensor.detach()[:0], torch.empty(0, dtype=torch.int64, device=tensor.device), tensor.shape[0])
         tensor, name, where = tensor.grad, f"{name}.grad", f"{where}.grad"

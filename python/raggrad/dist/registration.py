@@ -21,6 +21,7 @@ from ._sums import Rows, agree_on_bounds, divided, facts_of, spread, sum_at_owne
 from .sharded import ShardedEmbeddingBag
 
 _NAME = "register"
+_EMBEDDINGS = (EmbeddingBag, Embedding, EmbeddingBagCollection)
 
 
 def register(
@@ -48,30 +49,54 @@ def register(
     instead of rows to the owners.
 
     Optimizers with fused=True work: every rank then updates its table in backward, after all have said that they can.
-    Compiled modules, torch.func and raggrad.torch.without_waiting() are a RuntimeError. A module that is registered
-    again has the options of the last time.
+    Compiled modules, torch.func and raggrad.torch.without_waiting() are a RuntimeError; max_norm, and a table that is a
+    parameter of another layer, too, a ValueError, because tables of ranks would come to differ. A module that is
+    registered again has the options of the last time.
     """
     check_accumulation(_NAME, accumulation)
-    tables: dict[str, nn.Parameter] = {}
-    shards: list[str] = []
-    for prefix, child in module.named_modules():
-        names = [f"{prefix}.{name}".lstrip(".") for name, _ in child.named_parameters(recurse=False)]
-        if isinstance(child, ShardedEmbeddingBag):
-            shards += names
-        elif isinstance(child, EmbeddingBag | Embedding | EmbeddingBagCollection):
-            tables.update(zip(names, child.parameters(recurse=False), strict=True))
-            _surround(child, accumulation)
+    embeddings = [child for child in module.modules() if isinstance(child, _EMBEDDINGS)]
+    tables = _parameters_of(module, _EMBEDDINGS)
+    shards = _parameters_of(module, (ShardedEmbeddingBag,))
+    _check_that_embeddings_can_be_shared(module, tables)
     device = next(iter(tables.values())).device if tables else torch.device("cpu")
     ranks = Ranks(_NAME, group, device)
     ranks.agree({f"{name}:": f"{tuple(table.shape)}, {table.dtype}" for name, table in tables.items()})
     for name, table in tables.items():
         with torch.no_grad():
-            dist.broadcast(table, group=ranks.group, group_src=0)
+            ranks.broadcast("weights", table)
         share(table, _Reducer(name, table.shape[0], group, average))
+    for child in embeddings:
+        _surround(child, accumulation)
     ignored = list(getattr(module, "_ddp_params_and_buffers_to_ignore", []))
     module._ddp_params_and_buffers_to_ignore = ignored + [
         name for name in [*tables, *shards] if name not in ignored
     ]
+
+
+def _parameters_of(module: nn.Module, kinds: tuple[type, ...]) -> dict[str, nn.Parameter]:
+    """The parameters of all modules of these kinds in a module, by their names there."""
+    return {
+        f"{prefix}.{name}".lstrip("."): parameter
+        for prefix, child in module.named_modules(remove_duplicate=False)
+        if isinstance(child, kinds)
+        for name, parameter in child.named_parameters(recurse=False)
+    }
+
+
+def _check_that_embeddings_can_be_shared(module: nn.Module, tables: dict[str, nn.Parameter]) -> None:
+    """Refuses what would make the tables of ranks differ."""
+    for name, child in module.named_modules():
+        if isinstance(child, _EMBEDDINGS) and getattr(child, "max_norm", None) is not None:
+            raise ValueError(
+                f"raggrad.dist.{_NAME}: {name or 'module'}: max_norm is not supported: each rank would scale the rows "
+                "of its own ids only"
+            )
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name not in tables and any(parameter is table for table in tables.values()):
+            raise ValueError(
+                f"raggrad.dist.{_NAME}: {name} is the table of an embedding, too: only the gradient of the embedding "
+                "would be summed"
+            )
 
 
 class _Surroundings:

@@ -187,6 +187,22 @@ def test_a_rank_dies_in_the_backward_of_a_registered_bag(phase: str) -> None:
     check_lost(outcomes, f"raggrad.dist.register: gradient of weight: {phase}:")
 
 
+def register_and_die(rank: int) -> None:
+    bag = rt.EmbeddingBag(ROWS, WIDTH)
+    if rank == FAULTY:
+        torch.distributed.broadcast = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    rd.register(bag)
+
+
+def test_a_rank_dies_while_weights_are_sent() -> None:
+    outcomes = outcomes_of(RANKS, register_and_die, timeout=TIMEOUT)
+    assert outcomes[FAULTY] is None
+    for outcome in (outcomes[0], outcomes[2]):
+        # A rank that has sent its part, or has got it from another one, has lost nobody.
+        assert outcome.error is None or "raggrad.dist.register: weights: " in outcome.error
+    assert any(outcome.error for outcome in (outcomes[0], outcomes[2]))
+
+
 def come_late(rank: int) -> None:
     if rank == FAULTY:
         time.sleep(4)
@@ -224,6 +240,8 @@ def reduce_something_else(rank: int, what: str) -> str:
             "number": lambda: [mine, mine],
             "average": lambda: mine,
             "layout": lambda: mine.to_dense().to_sparse_csr(),
+            "dense": lambda: mine.to_dense(),
+            "scalar": lambda: torch.nn.Parameter(torch.tensor(1.0)),
         }[what]()
     with pytest.raises((RuntimeError, ValueError)) as caught:
         rd.all_reduce(mine, average=rank == FAULTY and what == "average")
@@ -242,6 +260,8 @@ def reduce_something_else(rank: int, what: str) -> str:
         ("id", "coo_or_param: expected rows 0 to 39, got 45", "rank 1 has a fault: raggrad.dist.all_reduce: coo_or"),
         ("order", "rows do not ascend", "rank 1 has a fault"),
         ("layout", "expected a sparse COO tensor", "rank 1 has a fault"),
+        ("dense", "a parameter with rows, got a dense tensor of shape (40, 4)", "rank 1 has a fault"),
+        ("scalar", "a parameter with rows, got a dense tensor of shape ()", "rank 1 has a fault"),
     ],
 )
 def test_ranks_disagree(what: str, faulty: str, others: str) -> None:
@@ -275,6 +295,20 @@ def test_ranks_have_different_tables(what: str, theirs: str) -> None:
         assert divided.startswith("raggrad.dist.ShardedEmbeddingBag: ranks disagree: rank 1 has table: ")
         assert whole.startswith("raggrad.dist.register: ranks disagree: rank 1 has weight: ")
         assert all(theirs in text.split("rank 0 has")[0] for text in (divided, whole))
+
+
+def make_many_tables(rank: int) -> str:
+    rows = [ROWS + (rank == FAULTY and number == 98) for number in range(100)]
+    with pytest.raises(RuntimeError) as caught:
+        rd.register(torch.nn.ModuleList([rt.EmbeddingBag(count, WIDTH) for count in rows]))
+    return str(caught.value)
+
+
+def test_a_table_among_many_differs() -> None:
+    for outcome in outcomes_of(2, make_many_tables, timeout=TIMEOUT):
+        assert outcome is not None
+        assert outcome.error is None, outcome.error
+        assert "rank 1 has 98.weight: (41, 4), torch.float32, rank 0 has 98.weight: (40, 4)" in outcome.value
 
 
 def look_up_a_corrupt_id(rank: int) -> str:

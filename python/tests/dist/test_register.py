@@ -336,8 +336,21 @@ def refuse(rank: int) -> None:
     assert dist.get_world_size() == 1
 
 
+def refuse_tables(rank: int) -> None:
+    """Tables of ranks would differ."""
+    with pytest.raises(ValueError, match=r"register: 1: max_norm is not supported: each rank would scale"):
+        rd.register(torch.nn.Sequential(torch.nn.Linear(1, 1), rt.EmbeddingBag(5, 2, max_norm=1.0)))
+    tied = torch.nn.Sequential(rt.Embedding(5, 2), torch.nn.Linear(2, 5))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ValueError, match=r"register: 1\.weight is the table of an embedding, too"):
+        rd.register(tied)
+    bag = rt.EmbeddingBag(5, 2)
+    rd.register(torch.nn.Sequential(bag, bag))  # one module with two names
+
+
 def test_what_cannot_be_summed_is_refused() -> None:
     run(1, refuse)
+    run(1, refuse_tables)
     with pytest.raises(ValueError, match="register: accumulation: expected one of"):
         rd.register(rt.EmbeddingBag(5, 2), accumulation="exact")
     with pytest.raises(RuntimeError, match="init_process_group first"):
