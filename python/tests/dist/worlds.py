@@ -118,6 +118,10 @@ def _outcome_of(
     store: str, rank: int, ranks: int, timeout: float, function: Any, arguments: tuple[Any, ...]
 ) -> Outcome:
     torch.manual_seed(0)
+    # The timeout of the group holds for its start, too: nobody begins before all processes are there.
+    everyone = dist.FileStore(f"{store}-start", ranks)
+    everyone.set(f"rank {rank}", "is here")
+    everyone.wait([f"rank {other}" for other in range(ranks)], timedelta(seconds=PATIENCE))
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=timeout)
     )
