@@ -49,15 +49,23 @@ nb::object TorchFrom(const nb::object& capsule) {
   return ImportOnce(from_dlpack, "torch.utils.dlpack", "from_dlpack")(capsule);
 }
 
+nb::object JaxFrom(const nb::object& array) {
+  static PyObject* from_dlpack = nullptr;
+  return ImportOnce(from_dlpack, "raggrad._device", "jax_array")(array);
+}
+
+bool HasWideNumbers(DType dtype) noexcept {
+  return dtype == DType::kInt64 || dtype == DType::kUInt64 || dtype == DType::kFloat64 || dtype == DType::kComplex128;
+}
+
 // An array on a CUDA device in the kind of `like`. Frameworks ask its __dlpack__, which orders the streams.
 nb::object FromDlpack(nb::object array, const Likeness& like) {
-  static PyObject* jax_from_dlpack = nullptr;
   static PyObject* cupy_from_dlpack = nullptr;
   switch (like.kind) {
     case Kind::kTorch:
       return TorchFrom(array);
     case Kind::kJax:
-      return ImportOnce(jax_from_dlpack, "jax.dlpack", "from_dlpack")(array);
+      return JaxFrom(array);
     case Kind::kCupy:
       return ImportOnce(cupy_from_dlpack, "cupy", "from_dlpack")(array);
     case Kind::kArrayApi:
@@ -119,7 +127,7 @@ nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& 
     case Kind::kTorch:
       return TorchFrom(Share<nb::no_framework>(view, owner));
     case Kind::kJax:
-      return Share<nb::jax>(view, owner);
+      return HasWideNumbers(view.dtype) ? JaxFrom(WrapTensor(view, owner)) : Share<nb::jax>(view, owner);
     case Kind::kTensorFlow:
       return Share<nb::tensorflow>(view, owner);
     default:

@@ -1,6 +1,6 @@
-"""Device memory of frameworks that have no C functions for it: arrays, streams, copies.
+"""Memory of frameworks that have no C functions for it: arrays, streams, copies.
 
-The bindings call these functions while the array's GPU is the current device.
+The bindings call these functions while the array's GPU is the current device, if it has one.
 """
 
 from __future__ import annotations
@@ -34,6 +34,17 @@ def cupy_stream(device: int) -> int:
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(device):
         return cupy.cuda.get_current_stream().ptr
+
+
+def jax_array(tensor: Any) -> Any:
+    """An array of JAX that shares the memory. Without jax_enable_x64 JAX would cut 64 bits to 32: other numbers."""
+    jax = sys.modules["jax"]
+    if hasattr(jax, "enable_x64"):
+        enable_x64 = jax.enable_x64
+    else:
+        from jax.experimental import enable_x64  # before JAX 0.8
+    with enable_x64(True):
+        return jax.dlpack.from_dlpack(tensor)
 
 
 def contiguous(array: Any) -> Any:

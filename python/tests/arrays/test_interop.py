@@ -196,6 +196,30 @@ def test_jax_tracers_are_refused() -> None:
         jax.jit(lambda x: fill(x).d_values)(jax.numpy.ones(2))
 
 
+def test_jax_arrays_of_64_bits_are_whole() -> None:
+    """Without jax_enable_x64 JAX makes no such arrays itself, but keeps those that it gets."""
+    jax = pytest.importorskip("jax")
+    x64 = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", False)
+    try:
+        rows = jax.numpy.ones((2, 3))
+        batch = raw_ops.Batch(
+            in_tensors=[rows], num_batch_threads=1, max_batch_size=2, batch_timeout_micros=1000, grad_timeout_micros=0
+        )
+        assert all(isinstance(array, jax.Array) for array in (batch.batch_index, batch.id))
+        assert int(np.asarray(batch.id)) == np.asarray(batch.batch_index)[0, 0] > 2**32
+        again = raw_ops.Unbatch(batched_tensor=batch.batched_tensors[0], batch_index=batch.batch_index, id=batch.id)
+        assert isinstance(again, jax.Array)
+        assert same_bits(np.asarray(again), np.ones((2, 3), np.float32))
+        filled = raw_ops.SparseFillEmptyRows(indices=[[1, 0]], values=rows[0, :1], dense_shape=[2, 1], default_value=0)
+        grad = raw_ops.SparseFillEmptyRowsGrad(
+            reverse_index_map=filled.reverse_index_map, grad_values=filled.output_values
+        )
+        assert grad.d_values.tolist() == [1.0]
+    finally:
+        jax.config.update("jax_enable_x64", x64)
+
+
 def test_tensorflow_strings_and_quantized_types(tf: Any) -> None:
     def joined(values: Any) -> Any:
         return raw_ops.RaggedTensorToVariantGradient(
