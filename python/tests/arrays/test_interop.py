@@ -207,7 +207,8 @@ def test_jax_arrays_of_64_bits_are_whole() -> None:
             in_tensors=[rows], num_batch_threads=1, max_batch_size=2, batch_timeout_micros=1000, grad_timeout_micros=0
         )
         assert all(isinstance(array, jax.Array) for array in (batch.batch_index, batch.id))
-        assert int(np.asarray(batch.id)) == np.asarray(batch.batch_index)[0, 0] > 2**32
+        assert batch.batch_index.dtype == batch.id.dtype == np.int64
+        assert batch.id.tolist() == np.asarray(batch.batch_index)[0, 0]
         again = raw_ops.Unbatch(batched_tensor=batch.batched_tensors[0], batch_index=batch.batch_index, id=batch.id)
         assert isinstance(again, jax.Array)
         assert same_bits(np.asarray(again), np.ones((2, 3), np.float32))
