@@ -22,7 +22,7 @@ from ._routes import Routes, short_ids
 from ._split_on_cuda import divisors_of
 from ._sums import Rows, sum_type
 
-MOST_ROWS = 2**31 - 1  # of a table
+MOST_EXACT_ROWS = 2**31 - 1  # of a table
 _ops = torch.ops.raggrad
 
 

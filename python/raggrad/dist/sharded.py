@@ -25,8 +25,8 @@ from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
 from ._messages import Ranks
 from ._model import piece_bytes
-from ._options import check_accumulation
-from ._reproducible import MOST_ROWS
+from ._options import MOST_ROWS, check_accumulation
+from ._reproducible import MOST_EXACT_ROWS
 from ._sums import Rows, divided
 from .cost import NETWORK, Network
 
@@ -89,6 +89,10 @@ class ShardedEmbeddingBag(Checkpoints):
         for argument, value, least in (("num_embeddings", num_embeddings, 0), ("dim", dim, 1)):
             if value < least:
                 raise ValueError(f"raggrad.dist.{_CLASS}: {argument}: expected at least {least}, got {value}")
+        if num_embeddings > MOST_ROWS:
+            raise ValueError(
+                f"raggrad.dist.{_CLASS}: num_embeddings: expected at most {MOST_ROWS}, got {num_embeddings}"
+            )
         check_accumulation(_CLASS, accumulation)
         try:
             check_options(_CLASS, mode, False)
@@ -188,8 +192,8 @@ class ShardedEmbeddingBag(Checkpoints):
         for argument, tensor in (("input", ids), ("offsets", starts), ("per_sample_weights", weights)):
             if tensor is not None and tensor.device != self.weight.device:
                 raise ValueError(f"{name}: {argument}: expected a tensor on {self.weight.device}, got {tensor.device}")
-        if order == "reproducible" and self.num_embeddings > MOST_ROWS:
-            raise ValueError(f"{name}: accumulation: 'reproducible' takes at most {MOST_ROWS} rows")
+        if order == "reproducible" and self.num_embeddings > MOST_EXACT_ROWS:
+            raise ValueError(f"{name}: accumulation: 'reproducible' takes at most {MOST_EXACT_ROWS} rows")
         bags = cut(name, ids, starts, weights, include_last_offset, None)
         check_ids(name, bags.ids, self.num_embeddings)
         if self.padding_idx is None:

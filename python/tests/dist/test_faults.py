@@ -220,11 +220,11 @@ def test_a_rank_comes_too_late() -> None:
             assert outcome.took < 4
 
 
-def marked_coalesced(rows: list[int]) -> Any:
+def marked_coalesced(rows: list[int], table_rows: int = ROWS) -> Any:
     """A gradient whose rows nobody has checked."""
     values = torch.ones(len(rows), WIDTH)
     return torch.sparse_coo_tensor(
-        torch.tensor([rows]), values, (ROWS, WIDTH), check_invariants=False, is_coalesced=True
+        torch.tensor([rows]), values, (table_rows, WIDTH), check_invariants=False, is_coalesced=True
     )
 
 
@@ -241,6 +241,7 @@ def reduce_something_else(rank: int, what: str) -> str:
             "average": lambda: mine,
             "layout": lambda: mine.to_dense().to_sparse_csr(),
             "dense": lambda: mine.to_dense(),
+            "huge": lambda: marked_coalesced([3], 2**33),
             "scalar": lambda: torch.nn.Parameter(torch.tensor(1.0)),
         }[what]()
     with pytest.raises((RuntimeError, ValueError)) as caught:
@@ -261,6 +262,7 @@ def reduce_something_else(rank: int, what: str) -> str:
         ("order", "rows do not ascend", "rank 1 has a fault"),
         ("layout", "expected a sparse COO tensor", "rank 1 has a fault"),
         ("dense", "a parameter with rows, got a dense tensor of shape (40, 4)", "rank 1 has a fault"),
+        ("huge", "coo_or_param: expected at most 4294967296 rows, got 8589934592", "rank 1 has a fault"),
         ("scalar", "a parameter with rows, got a dense tensor of shape ()", "rank 1 has a fault"),
     ],
 )

@@ -275,6 +275,8 @@ def misuse(rank: int) -> None:
         rd.ShardedEmbeddingBag(10, 2, mode="max")
     with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: num_embeddings: expected at least 0, got -1"):
         rd.ShardedEmbeddingBag(-1, 2)
+    with pytest.raises(ValueError, match=r"num_embeddings: expected at most 4294967296, got 8589934592"):
+        rd.ShardedEmbeddingBag(2**33, 2)
     with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: dim: expected at least 1, got 0"):
         rd.ShardedEmbeddingBag(10, 0)
     with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: accumulation: expected one of .* got 'exact'"):
