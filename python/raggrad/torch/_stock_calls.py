@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import has_torch_function
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from . import bags, sparse
 from ._operators import coalesce_rows
@@ -106,7 +107,7 @@ def add_in_place(
 def _why_not_tensors(values: list[Tensor], ids: list[Tensor]) -> str | None:
     """A reason that lies in the tensors of a call."""
     tensors = [*values, *ids]
-    if has_torch_function(tensors) or any(type(tensor) not in _PLAIN for tensor in tensors):
+    if any(type(tensor) not in _PLAIN for tensor in tensors) or _is_watched():
         return SUBCLASS
     if torch._C._are_functorch_transforms_active():
         return TRANSFORM
@@ -117,6 +118,11 @@ def _why_not_tensors(values: list[Tensor], ids: list[Tensor]) -> str | None:
     if not dtypes_fit or any(tensor.layout != torch.strided for tensor in tensors):
         return DTYPE
     return None
+
+
+def _is_watched() -> bool:
+    """Whether a mode wants to see calls of torch's functions. That of a default device only looks for new tensors."""
+    return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
 @functools.cache

@@ -149,6 +149,26 @@ def test_torch_answers_the_rest(case: str, installed: None) -> None:
     assert ours.is_meta or torch.equal(ours, wanted)
 
 
+def test_a_default_device_is_no_reason(installed: None) -> None:
+    """Torch keeps it as a mode that sees every call."""
+    with torch.device("cpu"):
+        assert is_ours(F.embedding(torch.tensor([1]), random_table().requires_grad_()))
+    assert fell_back(EMBEDDING) == []
+
+
+def test_modes_see_calls(installed: None) -> None:
+    seen = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        F.embedding(torch.tensor([1]), random_table().requires_grad_())
+    assert F.embedding in seen
+
+
 def test_errors_are_those_of_torch(installed: None) -> None:
     weight = random_table().requires_grad_()
     with pytest.raises(IndexError, match="index out of range in self"):
