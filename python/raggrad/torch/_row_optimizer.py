@@ -52,6 +52,12 @@ class RowOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimizer.add_param_group."""
         super().add_param_group(param_group)
+        for table in self.param_groups[-1]["params"]:
+            if table.is_sparse or table.is_complex():
+                del self.param_groups[-1]
+                name = f"raggrad.torch.optim.{type(self).__name__}"
+                kind = "a sparse one" if table.is_sparse else table.dtype
+                raise ValueError(f"{name}: params: expected dense tables of real numbers, got {kind}")
         self._take_over(self.param_groups[-1])
 
     @torch.no_grad()

@@ -67,8 +67,15 @@ def test_tables_that_are_not_contiguous() -> None:
         ADAM([table]).step()
 
 
-def test_complex_tables() -> None:
-    table = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.complex64))
-    table.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 2, dtype=torch.complex64), (3, 2))
-    with pytest.raises(ValueError, match=r"SparseSGD: .*complex64"):
-        SGD([table]).step()
+@pytest.mark.parametrize("optimizer", [SGD, ADAGRAD, ADAM])
+def test_tables_that_no_gradient_can_change(optimizer: Any) -> None:
+    """They are refused at once, and an optimizer that was there stays as it was."""
+    steps = optimizer(TABLES)
+    name = f"raggrad.torch.optim.{optimizer.__name__}: params: expected dense tables of real numbers, got "
+    for table, kind in ((torch.zeros(3, 2, dtype=torch.complex64), "torch.complex64"),
+                        (torch.zeros(3, 2).to_sparse(), "a sparse one")):  # fmt: skip
+        with pytest.raises(ValueError, match=re.escape(name + kind)):
+            optimizer([table])
+        with pytest.raises(ValueError, match=re.escape(name + kind)):
+            steps.add_param_group({"params": [table]})
+    assert [group["params"] for group in steps.param_groups] == [TABLES]
