@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from . import _stacked_bags as stacked
 from ._data_parallel import refuse_data_parallel
+from ._sparse_gradients import keep_coalesced
 from ._waiting import must_not_wait
 from .bags import bags_of, check_options, embedding_bag, row_number, weights_of
 
@@ -79,7 +80,10 @@ class EmbeddingBagCollection(nn.Module):
             self._places[str(name)] = _Place(f"weight_{dim}", stacked.Table(first, rows, None), dim)
             heights[dim] = first + rows
         for dim, rows in heights.items():
-            self.register_parameter(f"weight_{dim}", nn.Parameter(torch.empty(rows, dim, device=device, dtype=dtype)))
+            weight = nn.Parameter(torch.empty(rows, dim, device=device, dtype=dtype))
+            self.register_parameter(f"weight_{dim}", weight)
+            if sparse:  # a compiled forward cannot do it
+                keep_coalesced(weight)
         for name, place in self._places.items():
             padding_row = row_number(_feature(name), padding_idx, self.weight_of(name))
             self._places[name] = place._replace(table=place.table._replace(padding_idx=padding_row))

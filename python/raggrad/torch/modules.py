@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ._sparse_gradients import keep_coalesced
 from .bags import check_options, embedding, embedding_bag
 
 if TYPE_CHECKING:
@@ -19,9 +21,12 @@ class EmbeddingBag(nn.EmbeddingBag):
     more mode, "sqrtn"; `mode="max"` and `scale_grad_by_freq` are ValueErrors.
     """
 
+    @functools.wraps(nn.EmbeddingBag.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         check_options("EmbeddingBag", self.mode, self.scale_grad_by_freq)
+        if self.sparse:  # a compiled forward cannot do it
+            keep_coalesced(self.weight)
 
     def forward(
         self, input: Tensor | Ragged, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
@@ -48,9 +53,12 @@ class Embedding(nn.Embedding):
     `scale_grad_by_freq` is a ValueError.
     """
 
+    @functools.wraps(nn.Embedding.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         check_options("Embedding", "sum", self.scale_grad_by_freq)
+        if self.sparse:  # a compiled forward cannot do it
+            keep_coalesced(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         return embedding(

@@ -58,11 +58,24 @@ def test_inductor() -> None:
     torch.testing.assert_close(ours, torch.autograd.grad(loss(weight), weight)[0])
 
 
-def test_a_sparse_gradient_of_a_compiled_module() -> None:
-    bags, module = random_bags(), rt.EmbeddingBag(ROWS, WIDTH, sparse=True)
-    torch.compile(module, fullgraph=True, backend="aot_eager")(bags.ids, bags.offsets).sum().backward()
-    assert module.weight.grad.is_sparse
-    assert module.weight.grad._indices()[0].tolist() == sorted(set(bags.ids.tolist()))
+@pytest.mark.parametrize(
+    "module",
+    [
+        rt.EmbeddingBag(ROWS, WIDTH, sparse=True),
+        rt.Embedding(ROWS, WIDTH, sparse=True),
+        rt.EmbeddingBagCollection([(ROWS, WIDTH)], sparse=True),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_a_sparse_gradient_of_a_compiled_module(module: Any) -> None:
+    ids = random_bags().ids
+    features = [ids[None]] if isinstance(module, rt.EmbeddingBagCollection) else ids[None]
+    (weight,) = module.parameters()
+    for _ in range(2):
+        pooled = torch.compile(module, fullgraph=True, backend="aot_eager")(features)
+        (pooled[0] if isinstance(pooled, list) else pooled).sum().backward()
+        assert weight.grad.is_coalesced()
+        assert weight.grad.indices()[0].tolist() == sorted(set(ids.tolist()))
 
 
 def test_exported() -> None:

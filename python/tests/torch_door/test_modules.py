@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import os
 import pickle
@@ -34,6 +35,13 @@ def test_constructors_repr_and_state(ours: Any, theirs: Any, options: dict[str, 
     mine.load_state_dict(stock.state_dict())
     assert torch.equal(mine.weight, stock.weight)
     assert isinstance(mine, theirs)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=IDS)
+def test_signatures_of_constructors(ours: Any, theirs: Any) -> None:
+    """Torch's own functions look at them."""
+    assert inspect.signature(ours) == inspect.signature(theirs)
+    assert nn.utils.skip_init(ours, 10, 3).weight.shape == (10, 3)
 
 
 @pytest.mark.parametrize("ours", [rt.EmbeddingBag, rt.Embedding], ids=IDS)
