@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from torch import Tensor
 
 _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
 _CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
+
+
+def check_tensors(function: str, **arguments: Any) -> None:
+    """Refuses arguments of the user's function that are no tensors."""
+    for argument, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"raggrad.torch.{function}: {argument}: expected a tensor, got {type(value).__name__}")
 
 
 def named(error: RuntimeError, function: str, **arguments: str) -> Exception:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _sparse_operators as ops
-from ._errors import named
+from ._errors import check_tensors, named
 from ._operators import coalesce_rows
 from ._settings import order_of
 
@@ -39,9 +39,18 @@ def index_add(
     """
     if index is None or source is None:
         raise TypeError("raggrad.torch.index_add: index, source: expected tensors, got None")
+    check_tensors("index_add", input=input, index=index, source=source)
+    if input.dim() == 0 and source.dim() == 0:
+        return index_add(input[None], dim, index, source[None], alpha=alpha, accumulation=accumulation)[0]
     rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))
+    if slices.shape[1:] != rows.shape[1:] or input.dim() != source.dim():
+        raise ValueError(
+            f"raggrad.torch.index_add: source: expected the shape of input but for dim {dim}, {tuple(input.shape)}, "
+            f"got {tuple(source.shape)}"
+        )
+    places = index if index.dim() else index[None]
     try:
-        sums = ops.index_add(rows, slices, index, float(alpha), order_of(accumulation))
+        sums = ops.index_add(rows, slices, places, float(alpha), order_of(accumulation))
     except RuntimeError as error:
         raise named(error, "index_add", indices="index", values="source", table="input") from None
     return sums if dim == 0 else sums.movedim(0, dim)

@@ -70,6 +70,18 @@ def test_index_add_of_numbers_and_of_nothing() -> None:
                        torch.index_add(strided, 0, torch.tensor([1]), torch.ones(1, 3)))  # fmt: skip
 
 
+def test_index_add_of_one_place() -> None:
+    """Torch takes an index without dimensions, and an input without dimensions."""
+    table, source = leaf(4, 2), leaf(1, 2, seed=2)
+    for index in (torch.tensor(3), torch.tensor([3])):
+        check_gradients(rt.index_add(table, 0, index, source), torch.index_add(table, 0, index, source), table, source)
+        across = leaf(4, 1, seed=2)
+        assert torch.equal(rt.index_add(table, 1, index // 3, across), torch.index_add(table, 1, index // 3, across))
+    number, other = leaf(), leaf(seed=2)
+    place = torch.tensor([0])
+    check_gradients(rt.index_add(number, 0, place, other), torch.index_add(number, 0, place, other), number, other)
+
+
 def test_index_add_along_the_first_dimension_unless_told() -> None:
     table, source, index = leaf(4, 2), leaf(3, 2, seed=2), torch.tensor([3, 0, 3])
     assert torch.equal(rt.index_add(table, index=index, source=source), rt.index_add(table, 0, index, source))
