@@ -15,6 +15,9 @@ from ._settings import order_of
 
 _MOST_PLACES = 2**32  # that rows of a gradient can be numbered by
 
+# torch.compile has no sparse tensors, and fails with an IndexError on the values of one.
+_not_compiled = torch.compiler.disable(reason="torch.compile does not support sparse tensors")
+
 
 def index_add(
     input: Tensor,
@@ -75,7 +78,7 @@ class _Coalesce(torch.autograd.Function):
     """Both tensors have the same numbers at the same places, so the gradient passes unchanged."""
 
     @staticmethod
-    def forward(ctx: Any, coo: Tensor, accumulation: str | None) -> Tensor:
+    def forward(coo: Tensor, accumulation: str | None) -> Tensor:
         places, shape = coo._indices(), coo.shape[: coo.sparse_dim()]
         count = torch.Size(shape).numel()
         if count > _MOST_PLACES:
@@ -86,6 +89,10 @@ class _Coalesce(torch.autograd.Function):
             raise named(error, "coalesce", values="coo", rows="coo", indices="coo") from None
         indices = torch.stack(torch.unravel_index(unique, shape)) if len(shape) > 1 else unique.unsqueeze(0)
         return torch.sparse_coo_tensor(indices, values, coo.shape, is_coalesced=True, check_invariants=False)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Without it torch.func has no derivative. Nothing has to be kept."""
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -100,6 +107,7 @@ def _numbers_of(places: Tensor, shape: torch.Size) -> Tensor:
     return number
 
 
+@_not_compiled
 def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor, Tensor]:
     """Gives every row without entries one with the default value, in its first column.
 
@@ -125,6 +133,7 @@ def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor,
     return _coo(indices, filled, coo.shape), empty_rows
 
 
+@_not_compiled
 def sparse_slice(coo: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
     """The box [start, start + size) of a sparse tensor, coalesced, cut off where the tensor ends.
 

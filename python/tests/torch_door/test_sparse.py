@@ -159,6 +159,31 @@ def test_second_derivatives() -> None:
         assert torch.autograd.gradgradcheck(call, leaves)
 
 
+def test_functions_on_sparse_tensors_in_torch_func() -> None:
+    places = torch.tensor([[0, 0, 2], [1, 1, 0]])
+
+    def loss(values: Any) -> Any:
+        coo = torch.sparse_coo_tensor(places, values, (4, 3))
+        filled, _ = rt.fill_empty_rows(coo, 2.0)
+        return (filled.to_dense() + rt.coalesce(coo).to_dense()).sin().sum() + rt.sparse_slice(
+            coo, [0, 0], [3, 1]
+        ).to_dense().cos().sum()
+
+    values = leaf(3)
+    torch.testing.assert_close(torch.func.grad(loss)(values.detach()), torch.autograd.grad(loss(values), values)[0])
+
+
+def test_compiled_code_calls_functions_on_sparse_tensors_between_its_graphs() -> None:
+    coo = torch.sparse_coo_tensor(torch.tensor([[0, 0, 2], [1, 1, 0]]), leaf(3).detach(), (4, 3))
+    for function in (
+        lambda coo: rt.coalesce(coo).values() * 2,
+        lambda coo: rt.fill_empty_rows(coo, 2.0)[0].values() * 2,
+        lambda coo: rt.sparse_slice(coo, [0, 0], [3, 1]).values() * 2,
+    ):
+        torch._dynamo.reset()
+        assert torch.equal(torch.compile(function, backend="aot_eager")(coo), function(coo))
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_transforms_of_index_add() -> None:
     table, source, index = leaf(4, 2).detach(), leaf(3, 2, seed=3).detach(), torch.tensor([3, 0, 3])
