@@ -186,7 +186,7 @@ class ShardedEmbeddingBag(Checkpoints):
                 raise TypeError(f"{name}: {argument}: expected a tensor, got {type(tensor).__name__}")
         try:
             ids, starts, include_last_offset = bags_of(_CLASS, input, offsets, self.include_last_offset)
-            weights = weights_of(_CLASS, weights, input, ids, self.weight)
+            weights = weights_of(_CLASS, weights, input, ids, starts, self.weight)
         except (TypeError, ValueError) as error:
             raise type(error)(str(error).replace("raggrad.torch", "raggrad.dist")) from None
         for argument, tensor in (("input", ids), ("offsets", starts), ("per_sample_weights", weights)):

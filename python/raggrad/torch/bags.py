@@ -65,7 +65,7 @@ def embedding_bag(
     name = "embedding_bag"
     check_options(name, mode, scale_grad_by_freq)
     ids, starts, include_last_offset = bags_of(name, input, offsets, include_last_offset)
-    weights = weights_of(name, per_sample_weights, input, ids, weight)
+    weights = weights_of(name, per_sample_weights, input, ids, starts, weight)
     padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
         _limit_norms(name, weight, ids, max_norm, norm_type)
@@ -109,9 +109,14 @@ def embedding(
 ) -> Tensor:
     """Rows of `weight`: torch.nn.functional.embedding with raggrad's gradients, which embedding_bag describes.
 
-    `scale_grad_by_freq` is a ValueError.
+    `input` has any shape; that of a jagged nested tensor gives one of its rows. `scale_grad_by_freq` is a ValueError.
     """
     name = "embedding"
+    if input.is_nested:
+        ids, offsets = _parts_of_nested(name, "input", input)
+        options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        rows = embedding(ids, weight, *options, accumulation=accumulation)
+        return torch.nested.nested_tensor_from_jagged(rows, offsets)
     check_options(name, "sum", scale_grad_by_freq)
     padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
@@ -160,9 +165,9 @@ def bags_of(
         return (*_parts_of_ragged(name, input, offsets), True)
     if input.is_nested:
         _check_no_offsets(name, offsets, "a nested tensor has its own")
-        if input.layout != torch.jagged or input.dim() != 2:
-            raise ValueError(f"raggrad.torch.{name}: input: expected a jagged nested tensor of 2 dimensions")
-        return input.values(), input.offsets(), True
+        if input.dim() != 2:
+            raise ValueError(f"raggrad.torch.{name}: input: expected a nested tensor of 2 dimensions")
+        return (*_parts_of_nested(name, "input", input), True)
     if input.dim() == 2:
         _check_no_offsets(name, offsets, "every row of a 2-D input is a bag")
         bags, size = input.shape
@@ -174,8 +179,10 @@ def bags_of(
     return input, offsets, include_last_offset
 
 
-def weights_of(name: str, weights: Tensor | None, input: Tensor | Ragged, ids: Tensor, table: Tensor) -> Tensor | None:
-    """The weights in the order of the ids."""
+def weights_of(
+    name: str, weights: Tensor | None, input: Tensor | Ragged, ids: Tensor, starts: Tensor, table: Tensor
+) -> Tensor | None:
+    """The weights in the order of the ids, which bags_of has cut out of `input`."""
     if weights is None:
         return None
     if weights.dtype not in (table.dtype, torch.float32):
@@ -186,13 +193,28 @@ def weights_of(name: str, weights: Tensor | None, input: Tensor | Ragged, ids: T
             f"raggrad.torch.{name}: per_sample_weights: expected the shape of input, {tuple(input.shape)}, "
             f"got {tuple(weights.shape)}"
         )
-    flat = weights.values() if weights.is_nested else weights.reshape(-1)
+    if weights.is_nested:
+        flat, own_starts = _parts_of_nested(name, "per_sample_weights", weights)
+        fit = own_starts is starts or torch.compiler.is_compiling() or torch.equal(own_starts.to(starts), starts)
+        if not fit:
+            raise ValueError(f"raggrad.torch.{name}: per_sample_weights: expected bags of the sizes that input has")
+    else:
+        flat = weights.reshape(-1)
     if flat.shape != ids.shape:
         raise ValueError(
             f"raggrad.torch.{name}: per_sample_weights: expected one for each of {ids.shape[0]} ids, "
             f"got {flat.shape[0]}"
         )
     return flat
+
+
+def _parts_of_nested(name: str, argument: str, nested: Tensor) -> tuple[Tensor, Tensor]:
+    """Values and offsets of a nested tensor."""
+    if nested.layout != torch.jagged:
+        raise ValueError(f"raggrad.torch.{name}: {argument}: expected a jagged nested tensor, got a strided one")
+    if nested.lengths() is not None:  # between its rows lie values that belong to none
+        nested = nested.contiguous()
+    return nested.values(), nested.offsets()
 
 
 def _parts_of_ragged(name: str, ragged: Ragged, offsets: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -169,7 +169,7 @@ class EmbeddingBagCollection(nn.Module):
             )
         input, offsets, weights = (*given, None)[:3]
         bags = bags_of(_feature(name), input, offsets, self.include_last_offset)
-        return stacked.Bags(*bags, weights_of(_feature(name), weights, input, bags[0], table))
+        return stacked.Bags(*bags, weights_of(_feature(name), weights, input, *bags[:2], table))
 
     def _pool_stacked(self, weight: Tensor, names: list[str], bags: list[stacked.Bags]) -> Tensor:
         if self.sparse:

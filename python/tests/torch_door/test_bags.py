@@ -166,6 +166,17 @@ def test_nested_tensors_and_ragged_ids() -> None:
     torch.testing.assert_close(rt.embedding_bag(nested, weight, per_sample_weights=nested_ones), wanted)
 
 
+def test_nested_tensors_with_gaps() -> None:
+    """Ids and weights that lie between the bags belong to none of them."""
+    weight, values = random_table(), torch.tensor([1, 2, 3, 4, 5, 6])
+    offsets, lengths = torch.tensor([0, 3, 6]), torch.tensor([2, 1])
+    ids = torch.nested.nested_tensor_from_jagged(values, offsets, lengths)
+    wanted = functional.embedding_bag(torch.tensor([1, 2, 4]), weight, torch.tensor([0, 2]))
+    torch.testing.assert_close(rt.embedding_bag(ids, weight), wanted)
+    factors = torch.nested.nested_tensor_from_jagged(torch.full((6,), 2.0, dtype=torch.float64), offsets, lengths)
+    torch.testing.assert_close(rt.embedding_bag(ids, weight, per_sample_weights=factors), 2 * wanted)
+
+
 def test_views_that_are_not_contiguous() -> None:
     bags, weight = random_bags(bags=40), random_table(rows=2 * ROWS)[::2].requires_grad_()
     ids, offsets = (torch.stack([t, t], 1)[:, 0] for t in (bags.ids, bags.offsets))
@@ -202,6 +213,19 @@ def test_embedding(dtype: Any, ids: Any, padding_idx: int | None, sparse: bool) 
     (grad,) = torch.autograd.grad(ours, weight, upstream)
     (wanted,) = torch.autograd.grad(theirs, weight, upstream)
     torch.testing.assert_close(grad.to_dense(), wanted, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("inner", [(), (2,)], ids=["ids", "rows of ids"])
+def test_embedding_of_a_nested_tensor(inner: tuple[int, ...]) -> None:
+    lists = [torch.ones(size, *inner, dtype=torch.int64) * size for size in (2, 0, 3)]
+    nested = torch.nested.nested_tensor(lists, layout=torch.jagged)
+    weight, same = random_table().requires_grad_(), random_table().requires_grad_()
+    ours, theirs = rt.embedding(nested, weight), functional.embedding(nested, same)
+    assert ours.shape == theirs.shape  # with the same ragged dimension
+    assert torch.equal(ours.values(), theirs.values())
+    ours.values().sin().sum().backward()
+    theirs.values().sin().sum().backward()
+    torch.testing.assert_close(weight.grad, same.grad)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)])

@@ -24,6 +24,10 @@ def coo(values: Any, shape: tuple[int, ...] = (5,)) -> Any:
     return torch.sparse_coo_tensor(torch.stack([IDS] * len(shape)), values, (*shape, *values.shape[1:]))
 
 
+def nested(*sizes: int, dtype: Any = torch.int64) -> Any:
+    return torch.nested.nested_tensor([torch.ones(size, dtype=dtype) for size in sizes], layout=torch.jagged)
+
+
 CASES = {
     "id too large": (bag(torch.tensor([1, 99, 3])), "embedding_bag: .*input[1] == 99 out of range [0, 10)"),
     "id negative": (bag(torch.tensor([-1, 9, 3])), "embedding_bag: .*input[0] == -1 out of range"),
@@ -47,6 +51,10 @@ CASES = {
     ),
     "weights": (bag(per_sample_weights=WEIGHT[0, :2]), "embedding_bag: per_sample_weights: expected the shape"),
     "weights' dtype": (bag(per_sample_weights=IDS), "embedding_bag: "),
+    "weights' bags": (
+        bag(nested(2, 1), offsets=None, per_sample_weights=nested(1, 2, dtype=torch.float64)),
+        "embedding_bag: per_sample_weights: expected bags of the sizes that input has",
+    ),
     "accumulation": (bag(accumulation="best"), "embedding_bag: no such accumulation [accumulation: expected"),
     "module's mode": (lambda: rt.EmbeddingBag(3, 2, mode="max"), "EmbeddingBag: mode: expected 'sum', 'mean'"),
     "module's scaling": (lambda: rt.Embedding(3, 2, scale_grad_by_freq=True), "Embedding: scale_grad_by_freq"),
@@ -58,7 +66,8 @@ CASES = {
     "sparse index": (lambda: rt.sparse_segment_mean(WEIGHT, IDS + 9, IDS * 0), "sparse_segment_mean: .*indices[0]"),
     "index_add index": (lambda: rt.index_add(WEIGHT, 0, IDS + 9, WEIGHT[:3]), "index_add: Index 10 out of range"),
     "index_add rows": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT), "index_add: "),
-    "index_add widths": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3, :2]), "index_add: "),
+    "index_add widths": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3, :2]), "index_add: source: expected the shape"),
+    "index_add ranks": (lambda: rt.index_add(WEIGHT[0], 0, IDS[:1], WEIGHT[0, 0]), "index_add: source: expected the s"),
     "index_add dtypes": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3].float()), "index_add: [source: expected"),
     "index_add integers": (lambda: rt.index_add(IDS, 0, IDS, IDS), "index_add: "),
     "coalesce integers": (lambda: rt.coalesce(coo(IDS)), "coalesce: "),
