@@ -181,9 +181,6 @@ class ShardedEmbeddingBag(Checkpoints):
 
     def _bags(self, input: Any, offsets: Tensor | None, weights: Tensor | None, order: str | None) -> Bags:
         name = f"raggrad.dist.{_CLASS}"
-        for argument, tensor in (("offsets", offsets), ("per_sample_weights", weights)):
-            if not isinstance(tensor, Tensor | None):
-                raise TypeError(f"{name}: {argument}: expected a tensor, got {type(tensor).__name__}")
         try:
             ids, starts, include_last_offset = bags_of(_CLASS, input, offsets, self.include_last_offset)
             weights = weights_of(_CLASS, weights, input, ids, starts, self.weight)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _embedding_operators as ops
 from . import _waiting
-from ._errors import named
+from ._errors import check_tensors, named
 from ._fused import FusedBag, FusedEmbedding, optimizer_of
 from ._planned_bags import FusedPlannedBag, PlannedBag, serves
 from ._settings import order_of
@@ -64,6 +64,7 @@ def embedding_bag(
     """
     name = "embedding_bag"
     check_options(name, mode, scale_grad_by_freq)
+    check_tensors(name, weight=weight)
     ids, starts, include_last_offset = bags_of(name, input, offsets, include_last_offset)
     weights = weights_of(name, per_sample_weights, input, ids, starts, weight)
     padding_idx = row_number(name, padding_idx, weight)
@@ -112,6 +113,7 @@ def embedding(
     `input` has any shape; that of a jagged nested tensor gives one of its rows. `scale_grad_by_freq` is a ValueError.
     """
     name = "embedding"
+    check_tensors(name, input=input, weight=weight)
     if input.is_nested:
         ids, offsets = _parts_of_nested(name, "input", input)
         options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
@@ -176,6 +178,7 @@ def bags_of(
         raise ValueError(f"raggrad.torch.{name}: input: expected 1 or 2 dimensions, got {input.dim()}")
     if offsets is None:
         raise ValueError(f"raggrad.torch.{name}: offsets: expected a tensor for a 1-D input, got None")
+    check_tensors(name, offsets=offsets)
     return input, offsets, include_last_offset
 
 
@@ -185,6 +188,7 @@ def weights_of(
     """The weights in the order of the ids, which bags_of has cut out of `input`."""
     if weights is None:
         return None
+    check_tensors(name, per_sample_weights=weights)
     if weights.dtype not in (table.dtype, torch.float32):
         kinds = " or ".join(dict.fromkeys([str(table.dtype), "torch.float32"]))
         raise ValueError(f"raggrad.torch.{name}: per_sample_weights: expected {kinds}, got {weights.dtype}")
@@ -248,5 +252,16 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
 def _limit_norms(name: str, weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
     if _waiting.must_not_wait(weight):
         _waiting.refuse(name, "max_norm")
+    if not torch.compiler.is_compiling():
+        _check_ids(name, ids, weight.shape[0])
     with torch.no_grad():
         torch.embedding_renorm_(weight, ids.contiguous(), max_norm, norm_type)
+
+
+def _check_ids(name: str, ids: Tensor, rows: int) -> None:
+    """Torch shortens rows before it looks at the next id, and on a GPU wherever an id points."""
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"raggrad.torch.{name}: input: expected int32 or int64, got {ids.dtype}")
+    for number in torch.aminmax(ids) if ids.numel() else ():
+        if not 0 <= number < rows:
+            raise ValueError(f"raggrad.torch.{name}: input: expected 0 to {rows - 1}, got {number}")

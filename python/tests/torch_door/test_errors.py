@@ -68,6 +68,13 @@ CASES = {
     "index_add rows": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT), "index_add: "),
     "index_add widths": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3, :2]), "index_add: source: expected the shape"),
     "index_add ranks": (lambda: rt.index_add(WEIGHT[0], 0, IDS[:1], WEIGHT[0, 0]), "index_add: source: expected the s"),
+    "table of ids": (
+        lambda: rt.sparse_segment_sum(WEIGHT, IDS, IDS[None]),
+        "sparse_segment_sum: segment_ids should be a vector",
+    ),
+    "max_norm and id": (bag(IDS + 9, max_norm=1.0), "embedding_bag: input: expected 0 to 9, got 10"),
+    "max_norm and negative id": (bag(-IDS, max_norm=1.0), "embedding_bag: input: expected 0 to 9, got -3"),
+    "max_norm and float ids": (bag(IDS.float(), max_norm=1.0), "embedding_bag: input: expected int32 or int64, got"),
     "index_add dtypes": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3].float()), "index_add: [source: expected"),
     "index_add integers": (lambda: rt.index_add(IDS, 0, IDS, IDS), "index_add: "),
     "coalesce integers": (lambda: rt.coalesce(coo(IDS)), "coalesce: "),
@@ -84,6 +91,35 @@ def test_errors(case: str) -> None:
     pattern = re.escape("raggrad.torch." + text).replace(r"\.\*", ".*")
     with pytest.raises(ValueError, match=pattern):
         call()
+
+
+LIST = [1, 2, 3]
+NO_TENSORS = {
+    "input": (lambda: rt.embedding(LIST, WEIGHT), "embedding: input"),
+    "weight": (bag(weight=WEIGHT.tolist()), "embedding_bag: weight"),
+    "offsets": (bag(offsets=LIST), "embedding_bag: offsets"),
+    "weights": (bag(per_sample_weights=LIST), "embedding_bag: per_sample_weights"),
+    "data": (lambda: rt.segment_sum(LIST, IDS), "segment_sum: data"),
+    "segment_ids": (lambda: rt.segment_mean(WEIGHT[:3], LIST), "segment_mean: segment_ids"),
+    "indices": (lambda: rt.sparse_segment_sum(WEIGHT, LIST, IDS), "sparse_segment_sum: indices"),
+    "index": (lambda: rt.index_add(WEIGHT, 0, LIST, WEIGHT[:3]), "index_add: index"),
+    "source": (lambda: rt.index_add(WEIGHT, 0, IDS, LIST), "index_add: source"),
+}
+
+
+@pytest.mark.parametrize("case", NO_TENSORS)
+def test_arguments_that_are_no_tensors(case: str) -> None:
+    call, text = NO_TENSORS[case]
+    with pytest.raises(TypeError, match=re.escape(f"raggrad.torch.{text}: expected a tensor, got list")):
+        call()
+
+
+def test_bad_ids_leave_a_table_with_max_norm_as_it_is() -> None:
+    weight = WEIGHT.clone()
+    for ids in ([1, 10], [-1, 1]):
+        with pytest.raises(ValueError, match=r"embedding: input: expected 0 to 9"):
+            rt.embedding(torch.tensor(ids), weight, max_norm=0.1)
+    assert torch.equal(weight, WEIGHT)
 
 
 def test_ragged_ids_of_two_levels() -> None:
