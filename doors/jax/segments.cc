@@ -211,7 +211,11 @@ Status BagGradRows(Call& call) {
   const Context scratch = call.scratch_context();
   Status kept = Apply(KeepInRange(ids.segment_ids, call.View(0).dim(0), scratch), ids, scratch);
   if (!kept.ok()) return kept;
-  return WithPosition(call, GradRows(call, ids), call.View(0).dim(0), call.Integer("num_rows"));
+  const int64_t table_rows = call.Integer("num_rows");
+  // The engine takes any ids for a table without rows, as TensorFlow does.
+  const bool no_rows = table_rows == 0 && ids.ids.dim(0) > 0;
+  Status done = no_rows ? MakeError(Code::kInvalidArgument, "an id is out of range") : GradRows(call, ids);
+  return WithPosition(call, std::move(done), call.View(0).dim(0), table_rows);
 }
 
 Status BagGradRowsOrdered(Call& call) { return GradRows(call, IdsOf(call)); }

@@ -90,6 +90,7 @@ RUNNING = {
     ),
     "no rows": (bag(table=TABLE[:0]), "embedding_bag: [ids[0]: expected none, because there are no rows]"),
     "grad": (grad(ids=jnp.array([1, 2, 10])), "sparse_segment_grad: an id is out of range [ids[2]: expected 0 to 9, g"),
+    "grad without rows": (grad(num_rows=0), "sparse_segment_grad: [ids[0]: expected none, because there are no rows]"),
     "room": (grad(size=2), "sparse_segment_grad: there are more rows than there is room for [size: expected 3 or more"),
     "rows' ids": (
         apply(rows=rj.Rows(ROWS.values, ROWS.ids + 8, ROWS.count)),
