@@ -39,6 +39,7 @@ class Lookup:
         owner_of_piece = pieces // num_bags
         weights = None if bags.weights is None else bags.weights.detach()[self._order]
         mine = Pieces(bags.ids[self._order], lengths, weights)
+        self._lengths = lengths
         here = None if copies is None else copies.cover(mine) & (owner_of_piece != ranks.rank)
         self._pieces = _Division(here)
         self._all_ids = _Division(None if here is None else here[mine.piece_of_id])
@@ -64,11 +65,15 @@ class Lookup:
 
     def pool(self, shard: Tensor, mode: str) -> Tensor:
         """The bags of this rank. Pieces of one bag are added in the order of their owners."""
-        _, (rows,) = self._routes.back("pooled rows", [[], [_pooled(self.asked, shard)]])
+        as_means = mode != "sum" and shard.dtype == torch.float16  # whose sums may be infinite where the mean is not
+        of_pieces = "mean" if as_means else "sum"
+        _, (rows,) = self._routes.back("pooled rows", [[], [_pooled(self.asked, shard, of_pieces)]])
         if self._at_home is not None:
-            rows = self._pieces.join(rows, _pooled(self._at_home, self._copies.values))
+            rows = self._pieces.join(rows, _pooled(self._at_home, self._copies.values, of_pieces))
+        if as_means:
+            rows = rows.float() * self._lengths[:, None]
         pooled = _ops.segment(rows, self._bag_of_piece, self._bags.sizes.shape[0], "sum", "sequential")
-        return self._divided(pooled, mode)
+        return self._divided(pooled, mode).to(shard.dtype)
 
     def pool_reproducibly(self, shard: Tensor, mode: str) -> Tensor:
         """The same with sums that do not depend on where rows lie."""
@@ -141,10 +146,8 @@ class _Division:
         return joined.index_copy_(0, self._away, away).index_copy_(0, self._here, here)
 
 
-def _pooled(pieces: Pieces, table: Tensor) -> Tensor:
-    return _ops.embedding_bag(
-        table, pieces.ids, pieces.starts, pieces.weights, "sum", False, None, False, "sequential"
-    )
+def _pooled(pieces: Pieces, table: Tensor, mode: str) -> Tensor:
+    return _ops.embedding_bag(table, pieces.ids, pieces.starts, pieces.weights, mode, False, None, False, "sequential")
 
 
 def _terms(pieces: Pieces, table: Tensor) -> exact.Terms:

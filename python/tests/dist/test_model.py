@@ -127,6 +127,22 @@ def test_sharded_bags_are_close_to_one_process(ranks: int) -> None:
     run(ranks, shard_random, ranks, "sequential", torch.float32)
 
 
+def pool_large_halves(rank: int) -> None:
+    """Sums of 500 rows of 200 are beyond float16; means are not, and sums / sqrt(500) are 4472."""
+    table = torch.full((40, 3), 200.0, dtype=torch.float16)
+    ids, offsets = torch.arange(1000) % 40, torch.tensor([0, 500])
+    for mode in ("mean", "sqrtn"):
+        bag = rd.ShardedEmbeddingBag(40, 3, mode, dtype=torch.float16, network=rd.Network(latency=0.0))
+        bag.load_full(table)
+        want = rt.embedding_bag(ids, table, offsets, mode=mode)
+        for _ in range(2):  # the second time some rows may have come ahead
+            assert torch.equal(bag(ids, offsets), want)
+
+
+def test_sums_beyond_float16_have_a_mean() -> None:
+    run(2, pool_large_halves)
+
+
 @pytest.mark.parametrize("ranks", WORLDS)
 def test_sharded_bags_have_the_bits_of_one_process(ranks: int) -> None:
     run(ranks, shard_random, ranks, "reproducible", torch.float32)
