@@ -246,7 +246,7 @@ def _slice(indices: jax.Array, values: jax.Array, box: _Box) -> tuple[jax.Array,
 
 def _slice_backward(box: _Box, indices: jax.Array, cotangents: Any) -> tuple[Any, ...]:
     """Entry i of the input is the n-th of the slice, n being how many entries before it are kept."""
-    start, size = (jnp.array(numbers, indices.dtype) for numbers in (box.start, box.size))
+    start, size = (jnp.array([numbers], indices.dtype) for numbers in (box.start, box.size))
     kept = jnp.all((indices >= start) & (indices - start < size), axis=1)
     return None, jnp.where(kept, cotangents[1].at[jnp.cumsum(kept) - 1].get(mode="fill", fill_value=0), 0)
 

@@ -104,7 +104,8 @@ def test_slices(dtype: str) -> None:
 def test_gradients_of_slices() -> None:
     indices, values = entries()
     start, size = (1, 2), (3, 3)
-    gradient = jax.grad(lambda v: (rj.sparse_slice(indices, v, SHAPE, start, size).values ** 2).sum())(values)
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        gradient = jax.grad(lambda v: (rj.sparse_slice(indices, v, SHAPE, start, size).values ** 2).sum())(values)
     places = np.asarray(indices)
     inside = ((places >= start) & (places < np.add(start, size))).all(axis=1)
     assert same_bits(gradient, np.where(inside, 2 * np.asarray(values), 0).astype("float32"))
