@@ -122,6 +122,8 @@ def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor,
             [9., 0.]]), tensor([False,  True]))
     """
     entries = _entries_of("fill_empty_rows", coo)
+    if coo.shape[:1].numel() and not coo.shape[1:].numel():  # an entry would lie outside of the tensor
+        raise ValueError(f"raggrad.torch.fill_empty_rows: coo: expected columns, got shape {tuple(coo.shape)}")
     values = entries.values()
     default = torch.as_tensor(default_value, dtype=values.dtype, device=values.device)
     try:

@@ -80,6 +80,7 @@ CASES = {
     "coalesce integers": (lambda: rt.coalesce(coo(IDS)), "coalesce: "),
     "coalesce places": (lambda: rt.coalesce(coo(IDS.double(), (2**20, 2**20))), "coalesce: coo: expected at most"),
     "dense dimensions": (lambda: rt.fill_empty_rows(coo(WEIGHT[:3]), 0.0), "fill_empty_rows: coo: expected no dense"),
+    "no columns": (lambda: rt.fill_empty_rows(torch.zeros(3, 0).to_sparse(), 1.0), "fill_empty_rows: coo: expected c"),
     "start": (lambda: rt.sparse_slice(coo(IDS.double()), [0, 0], [1]), "sparse_slice: start: expected 1 numbers"),
     "size": (lambda: rt.sparse_slice(coo(IDS.double()), [0], [-1]), "sparse_slice: size: expected 1 numbers that"),
 }  # fmt: skip
