@@ -175,7 +175,8 @@ def _entries_of(name: str, coo: Tensor) -> Tensor:
     _check_coo(name, coo)
     if coo.dense_dim() != 0:
         raise ValueError(f"raggrad.torch.{name}: coo: expected no dense dimensions, got {coo.dense_dim()}")
-    return coalesce(coo)
+    # Whole numbers have the same sum in any order.
+    return coalesce(coo) if coo.is_floating_point() else coo.coalesce()
 
 
 def _coo(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:

@@ -132,6 +132,15 @@ def test_fill_empty_rows() -> None:
     assert torch.equal(rt.fill_empty_rows(coo(values), 2.5)[0].to_dense(), filled.to_dense())
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_entries_that_are_no_floats(dtype: Any) -> None:
+    coo = torch.sparse_coo_tensor(torch.tensor([[0, 2, 2], [1, 0, 0]]), torch.ones(3).to(dtype), (4, 3))
+    dense = coo.to_dense()
+    assert torch.equal(rt.sparse_slice(coo, [1, 0], [2, 2]).to_dense(), dense[1:3, :2])
+    dense[[1, 3], 0] = 1
+    assert torch.equal(rt.fill_empty_rows(coo, 1)[0].to_dense(), dense)
+
+
 BOXES = [((0, 0), SHAPE), ((1, 0), (3, 2)), ((3, 1), (9, 9)), ((5, 4), (1, 1)), ((0, 0), (0, 2))]
 
 
