@@ -29,7 +29,7 @@ _WORKLOADS = {
 
 
 def speed() -> Picture:
-    measured = _read("bench_x86_64")
+    measured = _read("bench_aarch64")
     return _ratios(measured, measured.tables["headline"].rows, {2: "TensorFlow", 3: "PyTorch", 4: "JAX"})
 
 
