@@ -48,8 +48,8 @@ TIDY_FILES := '^(?!.*/test/|.*/raggrad/testing/)'
 TREE_TESTS := python/tests/checkout
 # These take half of the time, and their results do not depend on the interpreter.
 PROGRAM_TESTS := python/tests/programs
-# Many of these have cases with arrays of a framework, which name it.
-ARRAY_TESTS := $(addprefix python/tests/,arrays operators ragged)
+# Cases that need a framework have its name in theirs: that selects them.
+ARRAY_TESTS := $(addprefix python/tests/,arrays operators ragged batching)
 # test-torch, test-jax, test-tf and test-dist run these, with the versions of the frameworks that count.
 DOOR_TESTS := $(addprefix python/tests/,torch_door jax_door tf_door dist)
 TEST_PACKAGES := g++ ninja-build libgtest-dev libgmock-dev nlohmann-json3-dev pkg-config

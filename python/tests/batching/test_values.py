@@ -88,7 +88,7 @@ def test_literals_take_the_dtype_of_the_array_beside_them(runtime: Runtime) -> N
             runtime.batch(**batch_arguments(in_tensors=tensor))
 
 
-def test_outputs_are_of_the_kind_of_the_first_input(runtime: Runtime) -> None:
+def test_torch_in_torch_out(runtime: Runtime) -> None:
     torch = pytest.importorskip("torch")
     grad = torch.ones(2, 3, requires_grad=True)
     got = own(runtime, 1, grad, 1)

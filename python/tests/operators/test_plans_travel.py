@@ -63,7 +63,7 @@ def test_another_process_returns_a_plan(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_data_loader_returns_plans(method: str, tmp_path) -> None:
+def test_a_data_loader_of_torch_returns_plans(method: str, tmp_path) -> None:
     pytest.importorskip("torch")
     program = tmp_path / "program.py"
     program.write_text(

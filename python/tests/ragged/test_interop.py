@@ -22,7 +22,7 @@ def test_dlpack_of_splits_and_values() -> None:
         assert same_bits(np.asarray(shared), part)
 
 
-def test_dlpack_of_arrow_memory(pa: Any, torch: Any) -> None:
+def test_dlpack_of_arrow_memory_in_torch(pa: Any, torch: Any) -> None:
     ragged = Ragged.from_arrow(pa.array([[1.0, 2.0], [3.0]]))
     for part in (ragged.values, ragged.nested_splits[0]):
         assert torch.from_dlpack(part).data_ptr() == address(part)
