@@ -11,7 +11,6 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/shape.h"
 #include "raggrad/core/status.h"
-#include "raggrad/core/stoppable_executor.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/core/version.h"

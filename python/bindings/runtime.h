@@ -14,7 +14,6 @@
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
-#include "raggrad/core/stoppable_executor.h"
 #include "views.h"
 
 namespace raggrad::python {
@@ -76,7 +75,7 @@ std::shared_ptr<Executor> CurrentExecutor();
 
 // The executor of one call, which Ctrl-C stops. The main thread looks for signals every 50 ms, between two tasks, so a
 // call of one task costs nothing extra. A handler that raises stops the call.
-class InterruptibleExecutor final : public StoppableExecutor {
+class InterruptibleExecutor final : public Executor {
  public:
   explicit InterruptibleExecutor(std::shared_ptr<Executor> executor) noexcept : executor_(std::move(executor)) {}
 

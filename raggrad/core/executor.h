@@ -21,6 +21,11 @@ class Executor {
   // Calls body(t) once for every t in [0, tasks), in any order, on any threads, and returns when all are done.
   // Tasks never throw and never wait for each other.
   virtual void Run(int64_t tasks, TaskRef body) noexcept = 0;
+
+  // Whether the caller has stopped the call, as after Ctrl-C. Asked between tasks, on any thread; once true, it stays
+  // true. Operators then skip most of the remaining work and return CANCELLED. An update in place that has begun is
+  // finished.
+  virtual bool stopped() const noexcept { return false; }
 };
 
 // Runs everything on the calling thread.

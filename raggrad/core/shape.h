@@ -21,7 +21,12 @@ class Shape {
 
   Shape() noexcept = default;  // a scalar
   Shape(std::initializer_list<int64_t> dims) noexcept : Shape(std::span(dims.begin(), dims.size())) {}
-  explicit Shape(std::span<const int64_t> dims) noexcept;
+  explicit Shape(std::span<const int64_t> dims) noexcept {
+    SetRank(dims.size());
+    if (!valid()) return;
+    std::ranges::copy(dims, mutable_data());
+    count_ = Product(dims).value_or(-1);
+  }
   Shape(const Shape& other) noexcept : dims_(other.dims_), count_(other.count_), rank_(other.rank_) {
     if (is_shared()) AddOwner();
   }
@@ -48,7 +53,13 @@ class Shape {
 
   // The product of the dimensions, multiplied from the left; nothing if it leaves [0, 2^63) on the way, or if !valid().
   std::optional<int64_t> NumElements() const noexcept { return count_ < 0 ? std::nullopt : std::optional(count_); }
-  static std::optional<int64_t> Product(std::span<const int64_t> dims) noexcept;
+  static std::optional<int64_t> Product(std::span<const int64_t> dims) noexcept {
+    int64_t product = 1;
+    for (const int64_t dim : dims) {
+      if (dim < 0 || __builtin_mul_overflow(product, dim, &product)) return std::nullopt;
+    }
+    return product;
+  }
 
   friend bool operator==(const Shape& a, const Shape& b) noexcept {
     return a.valid() == b.valid() && std::ranges::equal(a.dims(), b.dims());
@@ -62,7 +73,15 @@ class Shape {
     int64_t* shared;  // the number of owners, then the dimensions, which never change after construction
   };
 
-  static Shape Uninitialized(size_t rank) noexcept;
+  // Makes room for this many dimensions in a scalar. Up to four take no function call: tiny calls make a dozen shapes.
+  void SetRank(size_t rank) noexcept {
+    if (rank <= kInside) {
+      rank_ = static_cast<int>(rank);
+    } else {
+      Allocate(rank);
+    }
+  }
+  void Allocate(size_t rank) noexcept;
   bool is_shared() const noexcept { return rank_ > kInside; }
   void AddOwner() noexcept;
   void RemoveOwner() noexcept;

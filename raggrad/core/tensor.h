@@ -16,7 +16,12 @@ class Tensor {
   // Takes over `data`: `bytes` bytes that came from `allocator`, which must outlive the tensor. Null data owns nothing.
   Tensor(Allocator* allocator, void* data, size_t bytes, DType dtype, Shape shape, Device device) noexcept
       : view_{data, dtype, std::move(shape), device}, data_(data), bytes_(bytes), allocator_(allocator) {}
-  Tensor(Tensor&& other) noexcept { *this = std::move(other); }
+  Tensor(Tensor&& other) noexcept
+      : view_{std::exchange(other.view_.data, nullptr), other.view_.dtype, std::move(other.view_.shape),
+              other.view_.device},
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        allocator_(other.allocator_) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(view_, other.view_);
     std::swap(data_, other.data_);

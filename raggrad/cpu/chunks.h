@@ -7,7 +7,6 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/executor.h"
-#include "raggrad/core/stoppable_executor.h"
 #include "raggrad/cpu/float_environment.h"
 
 namespace raggrad::cpu {
@@ -51,12 +50,6 @@ void ForEachChunk(Executor& executor, const Chunks& chunks, const F& body) noexc
   RunTasks(executor, chunks.count, [&](int64_t chunk) { body(chunk, chunks.begin(chunk), chunks.end(chunk)); });
 }
 
-// Whether the caller has stopped the call.
-inline bool Stopped(const Executor& executor) noexcept {
-  const auto* const stoppable = dynamic_cast<const StoppableExecutor*>(&executor);
-  return stoppable != nullptr && stoppable->stopped();
-}
-
 inline Status StoppedError() noexcept { return MakeError(Code::kCancelled, "the call was stopped by its caller"); }
 
 // The same, but skips chunks once the caller has stopped the call. It then returns CANCELLED, and the output of skipped
@@ -64,9 +57,9 @@ inline Status StoppedError() noexcept { return MakeError(Code::kCancelled, "the 
 template <class F>
 [[nodiscard]] Status ForEachChunkUntilStopped(Executor& executor, const Chunks& chunks, const F& body) noexcept {
   ForEachChunk(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
-    if (!Stopped(executor)) body(chunk, begin, end);
+    if (!executor.stopped()) body(chunk, begin, end);
   });
-  return Stopped(executor) ? StoppedError() : Status();
+  return executor.stopped() ? StoppedError() : Status();
 }
 
 }  // namespace raggrad::cpu

@@ -65,7 +65,7 @@ template <class A, class Job>
     return {};
   }
   Executor& executor = ExecutorOf(ctx);
-  const auto stopped = [&] { return !in_place && Stopped(executor); };
+  const auto stopped = [&] { return !in_place && executor.stopped(); };
   // A hot row is longer than a chunk, so it is the last one to start in its chunk.
   const int64_t chunk_length = chunks.size / chunks.count;
   const auto hot_end = [&](int64_t begin, int64_t end) {

@@ -145,7 +145,7 @@ Result<Tensor> JoinStrings(const Joined& joined, const Context& ctx) noexcept {
 }  // namespace
 
 Result<Tensor> Join(const Joined& joined, const Context& ctx) noexcept {
-  if (ctx.executor != nullptr && Stopped(*ctx.executor)) return StoppedError();
+  if (ctx.executor != nullptr && ctx.executor->stopped()) return StoppedError();
   if (NumValues(joined) == 0) {  // or too many to be counted, which AllocateOutput reports
     return AllocateOutput(ctx, joined.output, joined.dtype, joined.shape);
   }

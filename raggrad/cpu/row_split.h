@@ -38,7 +38,7 @@ template <class RowAt, class Length, class Run>
   // is the last one to start in its chunk: looking at one row per chunk finds them all.
   const int64_t hot_length = chunks.size / chunks.count;
   RunTasks(executor, chunks.count * (strips + 1), [&](int64_t t) {
-    if (!in_place && Stopped(executor)) return;
+    if (!in_place && executor.stopped()) return;
     const int64_t chunk = t / (strips + 1);
     const int64_t strip = t % (strips + 1) - 1;
     const int64_t begin = row_at(chunks.begin(chunk));
@@ -51,7 +51,7 @@ template <class RowAt, class Length, class Run>
       run(end - 1, end, columns.begin(strip), columns.end(strip));
     }
   });
-  return !in_place && Stopped(executor) ? StoppedError() : Status();
+  return !in_place && executor.stopped() ? StoppedError() : Status();
 }
 
 }  // namespace raggrad::cpu

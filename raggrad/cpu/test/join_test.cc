@@ -256,7 +256,7 @@ TEST(JoinTest, ReportsEveryAllocationThatFails) {
 }
 
 // Counts how often it is asked, and runs tasks one after the other, cut for seven workers.
-class AskedExecutor : public StoppableExecutor {
+class AskedExecutor : public Executor {
  public:
   explicit AskedExecutor(int64_t tasks_until_stopped = INT64_MAX) : left_(tasks_until_stopped) {}
   int num_workers() const noexcept override {

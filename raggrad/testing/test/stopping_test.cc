@@ -15,7 +15,7 @@ namespace raggrad {
 namespace {
 
 // Runs tasks one after the other, cut for seven workers, and is stopped before task `last`.
-class StopsAt final : public StoppableExecutor {
+class StopsAt final : public Executor {
  public:
   explicit StopsAt(int64_t last) : left_(last) {}
   int num_workers() const noexcept override { return 7; }
