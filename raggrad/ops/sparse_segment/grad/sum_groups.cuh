@@ -252,8 +252,7 @@ __device__ void AddRest(const SumJob<T>& job, int64_t i, uint32_t row, int64_t c
 // Blocks that should fit on a multiprocessor.
 template <class T, bool kUpdate>
 constexpr int SumBlocks(Accumulation accumulation) {
-  const bool heavy = accumulation == Accumulation::kSequential || std::is_same_v<T, double> ||
-                     (kUpdate && accumulation == Accumulation::kReproducible);
+  const bool heavy = kUpdate || accumulation == Accumulation::kSequential || std::is_same_v<T, double>;
   const int blocks =
       heavy ? cuda::kTuning.sum_heavy_blocks_per_multiprocessor : cuda::kTuning.sum_blocks_per_multiprocessor;
   return blocks * kMaxLanes<float> / kMaxLanes<T>;
@@ -293,6 +292,14 @@ __global__ void __launch_bounds__(kTiles* kMaxLanes<T>, SumBlocks<T, kUpdate>(kA
     if (j >= count) return;
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) x[b] = LoadPacked<kColumns>(columns + group.offsets[tile][j + b]);
+    if constexpr (kUpdate) {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        if (j + b < count && (group.begins[tile] >> (j + b) & 1) != 0) {
+          job.sink.Prefetch(group.rows[tile * kTile + j + b], column, job.width);
+        }
+      }
+    }
   };
   load_batch(0);
   if constexpr (kExact) {
