@@ -28,7 +28,7 @@ class StopsAt final : public Executor {
   int64_t left_;
 };
 
-constexpr int64_t kIds = 1 << 18;
+constexpr int64_t kIds = 1 << 17;  // seven chunks of the largest grain
 constexpr int32_t kTableRows = 40'000;
 constexpr int64_t kSegments = 50'000;
 
