@@ -14,7 +14,7 @@ from ..torch._fused import optimizer_of
 from ..torch._operators import coalesce_rows
 from ..torch._row_optimizer import RowOptimizer
 from ..torch._settings import order_of
-from ..torch._sparse_gradients import keep_coalesced, make_grad
+from ..torch._sparse_gradients import make_grad
 from ..torch._update_operators import apply_rows_
 from ..torch._waiting import must_not_wait
 from ..torch.bags import bags_of, check_options, weights_of
@@ -163,8 +163,6 @@ class ShardedEmbeddingBag(Checkpoints):
         counts = [numbers[0] for numbers in ranks.agree(facts, fault, [hot.shape[0]])]
         assert bags is not None
         fused = optimizer_of(self.weight) if self.optimizer is None else None
-        if self.optimizer is None and fused is None:
-            keep_coalesced(self.weight)
         copies = send_ahead(ranks, hot, counts, self.weight, self._bounds)
         return _Pool.apply(self.weight, bags.weights, self, bags, order, copies, fused)
 

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from . import _embedding_operators as embeddings
 from ._data_parallel import refuse_data_parallel
+from ._sparse_gradients import leave_alone
 from ._update_operators import embedding_bag_grad_apply_
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _optimizers = WeakIdKeyDictionary()
 def take_over(table: Tensor, optimizer: RowOptimizer) -> None:
     """From now on the backward of embeddings updates the table, until the optimizer is gone."""
     _optimizers[table] = weakref.ref(optimizer)
+    leave_alone(table)
 
 
 def optimizer_of(table: Tensor) -> RowOptimizer | None:

@@ -14,7 +14,7 @@ from ._operator import Operator
 def coo(values: Tensor, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A sparse tensor with these rows, which are unique and ascending. Copies nothing but int32 rows."""
     return torch.sparse_coo_tensor(
-        rows.to(torch.int64).unsqueeze(0), values, shape, is_coalesced=True, check_invariants=False
+        rows.long().unsqueeze(0), values, shape, is_coalesced=True, check_invariants=False
     )
 
 

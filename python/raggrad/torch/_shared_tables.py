@@ -11,7 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ._embedding_operators import bags_of_one, grad_of_weights
 from ._fused import optimizer_of
-from ._sparse_gradients import keep_coalesced, make_grad
+from ._sparse_gradients import make_grad
 from ._update_operators import apply_rows_
 from ._waiting import must_not_wait
 
@@ -84,8 +84,6 @@ def _remember(ctx: Any, table: Tensor, reducer: Reducer) -> None:
     with torch.enable_grad():  # as in the call that led here
         ctx.optimizer = optimizer_of(table)
     ctx.table, ctx.reducer = table, reducer
-    if ctx.sparse and ctx.optimizer is None:
-        keep_coalesced(table)
 
 
 def _reduced(ctx: Any, *arguments: Any) -> Tensor | None:

@@ -6,15 +6,32 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ._operators import coalesce_rows, coo
 
-# The rows of the gradient that a backward pass made last for a weight, until its hook has seen them.
-_made_rows = WeakIdKeyDictionary()
+
+class _Hook:
+    """Makes the gradient of one weight coalesced after a backward pass."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.made_rows: Tensor | None = None  # those of the gradient that the pass made last
+        self.remove = weight.register_post_accumulate_grad_hook(self).remove
+
+    def __call__(self, weight: Tensor) -> None:
+        made, self.made_rows = self.made_rows, None
+        grad = weight.grad
+        if grad is None or not grad.is_sparse or grad.is_coalesced() or grad.sparse_dim() != 1:
+            return
+        rows = grad._indices()
+        as_made = made is not None and made.data_ptr() == rows.data_ptr() and made.shape[0] == rows.shape[1]
+        if as_made or torch.ops.raggrad.ascends(rows[0]):
+            grad._coalesced_(True)
+            grad._raggrad_rows = rows.data_ptr()
+        else:
+            weight.grad = coo(*coalesce_rows(grad._values(), rows[0], grad.shape[0], None), grad.shape)
 
 
-def keep_coalesced(weight: Tensor) -> None:
+def keep_coalesced(weight: Tensor) -> _Hook | None:
     """Makes weight.grad coalesced after every backward pass from now on, if it is sparse.
 
     Torch drops the mark when a backward pass stores a gradient, and it appends rows when it adds a second one. Without
@@ -22,18 +39,22 @@ def keep_coalesced(weight: Tensor) -> None:
     rows' numbers of others once, 8 bytes a row, and adds up rows only where some occur twice. On a GPU that reading
     would take 50 us and a wait.
     """
-    if not (weight.is_leaf and weight.requires_grad) or torch.compiler.is_compiling():
-        return
-    hooks = weight._post_accumulate_grad_hooks
-    if not hooks or _coalesce_grad not in hooks.values():
-        weight.register_post_accumulate_grad_hook(_coalesce_grad)
+    if not (weight.is_leaf and weight.requires_grad):
+        return None
+    return _hook_of(weight) or _Hook(weight)
+
+
+def leave_alone(weight: Tensor) -> None:
+    """Undoes keep_coalesced(): a hook costs 5 us, even if no gradient comes."""
+    if (hook := _hook_of(weight)) is not None:
+        hook.remove()
 
 
 def make_grad(weight: Tensor | None, values: Tensor, rows: Tensor, shape: Any) -> Tensor:
     """A sparse gradient of `weight`, if that still exists, with these rows, which are unique and ascending."""
-    rows = rows.to(torch.int64)
-    if weight is not None and weight._post_accumulate_grad_hooks:
-        _made_rows[weight] = rows  # as long as it is here, no other tensor can have its memory
+    rows = rows.long()
+    if weight is not None and (hook := keep_coalesced(weight)) is not None:
+        hook.made_rows = rows  # as long as it is there, no other tensor can have its memory
     return coo(values, rows, shape)
 
 
@@ -42,15 +63,8 @@ def is_known(grad: Tensor) -> bool:
     return grad.is_coalesced() and getattr(grad, "_raggrad_rows", None) == grad._indices().data_ptr()
 
 
-def _coalesce_grad(weight: Tensor) -> None:
-    made = _made_rows.pop(weight, None)
-    grad = weight.grad
-    if grad is None or not grad.is_sparse or grad.is_coalesced() or grad.sparse_dim() != 1:
-        return
-    rows = grad._indices()[0]
-    as_made = made is not None and made.data_ptr() == rows.data_ptr() and made.shape == rows.shape
-    if as_made or torch.ops.raggrad.ascends(rows):
-        grad._coalesced_(True)
-        grad._raggrad_rows = rows.data_ptr()
-    else:
-        weight.grad = coo(*coalesce_rows(grad._values(), rows, grad.shape[0], None), grad.shape)
+def _hook_of(weight: Tensor) -> _Hook | None:
+    for hook in (weight._post_accumulate_grad_hooks or {}).values():
+        if isinstance(hook, _Hook):
+            return hook
+    return None

@@ -14,7 +14,6 @@ from ._fused import FusedBag, FusedEmbedding, optimizer_of
 from ._planned_bags import FusedPlannedBag, PlannedBag, serves
 from ._settings import order_of
 from ._shared_tables import SharedBag, SharedEmbedding, reducer_of
-from ._sparse_gradients import keep_coalesced
 
 if TYPE_CHECKING:
     from ..ragged import Ragged
@@ -84,14 +83,10 @@ def embedding_bag(
             bags = ids, starts, weights, mode, include_last_offset, order
             if optimizer is not None:
                 return FusedPlannedBag.apply(weight, optimizer, *bags)
-            if sparse:
-                keep_coalesced(weight)
             return PlannedBag.apply(weight, sparse, *bags)
         if optimizer is not None:
             bags = ids, starts, weights, mode, include_last_offset, padding_idx, order
             return FusedBag.apply(weight, optimizer, *bags)
-        if sparse:
-            keep_coalesced(weight)
         return ops.embedding_bag(weight, ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order)
     except RuntimeError as error:
         raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None
@@ -136,8 +131,6 @@ def embedding(
             return rows.reshape(*input.shape, *weight.shape[1:])
         if optimizer is not None:
             return FusedEmbedding.apply(weight, optimizer, input, padding_idx, order)
-        if sparse:
-            keep_coalesced(weight)
         return ops.embedding(weight, input, padding_idx, sparse, order)
     except RuntimeError as error:
         raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from .door import ROWS, random_bags, rt, torch
@@ -89,4 +90,14 @@ def test_only_gradients_of_others_are_read_again() -> None:
         torch.nn.functional.embedding_bag(bags.ids, module.weight, bags.offsets, sparse=True).sum().backward()
     assert "raggrad::ascends" not in first.names
     assert "raggrad::ascends" in second.names
+    assert rows_of(module.weight.grad) == sorted(set(bags.ids.tolist()))
+
+
+def test_a_fused_table_has_no_hook() -> None:
+    bags, module = random_bags(), rt.EmbeddingBag(ROWS, 4, sparse=True)
+    optimizer = rt.optim.SparseSGD(module.parameters(), fused=True)
+    assert not module.weight._post_accumulate_grad_hooks
+    del optimizer
+    gc.collect()
+    module(bags.ids, bags.offsets).sum().backward()
     assert rows_of(module.weight.grad) == sorted(set(bags.ids.tolist()))
