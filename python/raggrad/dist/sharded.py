@@ -206,7 +206,7 @@ class ShardedEmbeddingBag(Checkpoints):
         if getattr(self.optimizer, "_fused", False):
             fused = self.optimizer
         if fused is not None:
-            fused.update_in_backward(self.weight, apply_rows_, rows.values, rows.rows, accumulation="sequential")
+            fused.update_in_backward(self.weight, apply_rows_, rows.values, (rows.rows,), "sequential")
             if fused is self.optimizer:
                 fused.step()
             return None

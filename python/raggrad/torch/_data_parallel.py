@@ -13,10 +13,8 @@ def refuse_data_parallel(name: str, table: Tensor, what: str) -> None:
     Torch itself would fail later, in backward or in the next step, and name neither table nor remedy. Outside of
     DistributedDataParallel it costs one attribute.
     """
-    if torch.compiler.is_compiling():
-        return
-    caller = getattr(DistributedDataParallel, "_active_ddp_module", None)
-    if caller is None or not (table.requires_grad and torch.is_grad_enabled()):
+    caller = DistributedDataParallel._active_ddp_module
+    if caller is None or torch.compiler.is_compiling() or not (table.requires_grad and torch.is_grad_enabled()):
         return
     if any(table is parameter for parameter in caller._module_parameters):
         raise RuntimeError(

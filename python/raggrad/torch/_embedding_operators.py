@@ -54,7 +54,8 @@ def _(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return weight.new_empty((*indices.shape, *weight.shape[1:]))
 
 
-# (mode, include_last_offset, padding_idx, accumulation) are called options below.
+# mode, include_last_offset, padding_idx, accumulation
+Options = tuple[str, bool, int | None, str | None]
 
 
 def grad_of_weight(ctx: Any, grad: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:

@@ -11,11 +11,10 @@ _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
 _CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
 
 
-def check_tensors(function: str, **arguments: Any) -> None:
-    """Refuses arguments of the user's function that are no tensors."""
-    for argument, value in arguments.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"raggrad.torch.{function}: {argument}: expected a tensor, got {type(value).__name__}")
+def check_tensor(function: str, argument: str, value: Any) -> None:
+    """Refuses an argument of the user's function that is no tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"raggrad.torch.{function}: {argument}: expected a tensor, got {type(value).__name__}")
 
 
 def named(error: RuntimeError, function: str, **arguments: str) -> Exception:

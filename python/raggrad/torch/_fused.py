@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from . import _embedding_operators as embeddings
+from ._by_table import ByTable
 from ._data_parallel import refuse_data_parallel
+from ._operator import once_differentiable
 from ._sparse_gradients import leave_alone
 from ._update_operators import embedding_bag_grad_apply_
 
 if TYPE_CHECKING:
     from ._row_optimizer import RowOptimizer
 
-# Weak references to optimizers. An attribute of the table would be pickled with it, and the optimizer too.
-_optimizers = WeakIdKeyDictionary()
+_optimizers: ByTable[weakref.ref[RowOptimizer]] = ByTable()
 
 
 def take_over(table: Tensor, optimizer: RowOptimizer) -> None:
@@ -29,14 +29,13 @@ def take_over(table: Tensor, optimizer: RowOptimizer) -> None:
 
 def optimizer_of(table: Tensor) -> RowOptimizer | None:
     """The optimizer that updates this table in backward, if there is one and a gradient is wanted."""
-    if torch.compiler.is_compiling() or not _optimizers:
-        return None
-    if not (table.requires_grad and torch.is_grad_enabled()) or torch._C._are_functorch_transforms_active():
-        return None
     found = _optimizers.get(table)
     optimizer = None if found is None else found()
-    if optimizer is not None:
-        refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
+    if optimizer is None or not (table.requires_grad and torch.is_grad_enabled()):
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return None
+    refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
     return optimizer
 
 
@@ -44,28 +43,34 @@ class FusedBag(torch.autograd.Function):
     """embedding_bag with a backward that updates the table and has no gradient of it."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, optimizer: RowOptimizer, *bags: Any) -> Tensor:
-        indices, offsets, weights, mode, include_last_offset, padding_idx, accumulation = bags
-        ctx.table, ctx.optimizer = weight, optimizer
-        ctx.options = mode, include_last_offset, padding_idx, accumulation
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        weights: Tensor | None,
+        optimizer: RowOptimizer,
+        indices: Tensor,
+        offsets: Tensor,
+        options: embeddings.Options,
+    ) -> Tensor:
+        ctx.table, ctx.optimizer, ctx.options = weight, optimizer, options
+        mode, include_last_offset, padding_idx, accumulation = options
         # Another update between forward and backward is fine, but not for the gradient of the weights.
         ctx.save_for_backward(indices, offsets, weights, weight if weights is not None else None)
-        return torch.ops.raggrad.embedding_bag.default(
+        return embeddings.embedding_bag.without_grad(
             weight, indices, offsets, weights, mode, include_last_offset, padding_idx, True, accumulation
         )
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         indices, offsets, weights, table = ctx.saved_tensors
-        *options, accumulation = ctx.options
         d_weights = None
-        if ctx.needs_input_grad[4]:
+        if ctx.needs_input_grad[1]:
             d_weights = embeddings.grad_of_weights(grad, table, indices, offsets, weights, ctx.options)
-        ctx.optimizer.update_in_backward(
-            ctx.table, embedding_bag_grad_apply_, grad, indices, offsets, weights, *options, accumulation=accumulation
-        )
-        return None, None, None, None, d_weights, None, None, None, None
+        mode, include_last_offset, padding_idx, accumulation = ctx.options
+        bags = indices, offsets, weights, mode, include_last_offset, padding_idx
+        ctx.optimizer.update_in_backward(ctx.table, embedding_bag_grad_apply_, grad, bags, accumulation)
+        return None, d_weights, None, None, None, None
 
 
 class FusedEmbedding(torch.autograd.Function):
@@ -82,14 +87,12 @@ class FusedEmbedding(torch.autograd.Function):
     ) -> Tensor:
         ctx.table, ctx.optimizer, ctx.padding_idx, ctx.accumulation = weight, optimizer, padding_idx, accumulation
         ctx.save_for_backward(indices)
-        return torch.ops.raggrad.embedding.default(weight, indices, padding_idx, True, accumulation)
+        return embeddings.embedding.without_grad(weight, indices, padding_idx, True, accumulation)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         rows, ids, offsets = embeddings.bags_of_one(grad, ctx.saved_tensors[0], ctx.table.shape)
         bags = ids, offsets, None, "sum", False, ctx.padding_idx
-        ctx.optimizer.update_in_backward(
-            ctx.table, embedding_bag_grad_apply_, rows, *bags, accumulation=ctx.accumulation
-        )
+        ctx.optimizer.update_in_backward(ctx.table, embedding_bag_grad_apply_, rows, bags, ctx.accumulation)
         return None, None, None, None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ class Operator:
         self, name: str, save: Save, backward: Backward, linear: tuple[int, ...] = (0,), together: bool = False
     ) -> None:
         self._op = getattr(torch.ops.raggrad, name).default
-        self._quick = _quick_function(self._op, save, backward)
+        self._quick = _quick_function(self, save, backward)
         self._transformable = _transformable_function(self._op, save, backward, linear, together)
         torch.library.register_autograd(f"raggrad::{name}", backward, setup_context=save)
 
@@ -38,17 +39,32 @@ class Operator:
             return self._op(*arguments)
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return self._transformable.apply(*arguments)
-        return self._quick.apply(*arguments) if torch.is_grad_enabled() else self._op(*arguments)
+        return self._quick.apply(*arguments) if torch.is_grad_enabled() else self.without_grad(*arguments)
+
+    def without_grad(self, *arguments: Any) -> Any:
+        """The operator alone. What is registered for its derivative is Python, and would be asked in vain."""
+        with torch._C._AutoDispatchBelowAutograd():
+            return self._op(*arguments)
 
 
-def _quick_function(op: Any, save: Save, backward: Backward) -> type[torch.autograd.Function]:
+def once_differentiable(backward: Backward) -> Backward:
+    """Torch's decorator of this name, which costs 10 us, around calls whose results might be differentiated."""
+    guarded = torch.autograd.function.once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def guarded_if_wanted(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return guarded(ctx, grad) if torch.is_grad_enabled() else backward(ctx, grad)
+
+    return guarded_if_wanted
+
+
+def _quick_function(operator: Operator, save: Save, backward: Backward) -> type[torch.autograd.Function]:
     def forward(ctx: Any, *inputs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():  # what is registered there would be asked in vain
-            output = op(*inputs)
+        output = operator.without_grad(*inputs)
         save(ctx, inputs, output)
         return output
 
-    return _make_function(op, forward=forward, backward=backward)
+    return _make_function(operator._op, forward=forward, backward=backward)
 
 
 def _transformable_function(

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 
 from . import _embedding_operators as embeddings
 from . import _load
+from ._operator import once_differentiable
 from ._sparse_gradients import make_grad
 from ._update_operators import embedding_bag_planned_grad_apply_
 
@@ -39,7 +40,7 @@ class Plan:
 
 def serves(weight: Tensor) -> bool:
     """Whether backward will come, and on a GPU. On a CPU nothing waits, and a plan only moves work to forward."""
-    if torch.compiler.is_compiling() or not (weight.is_cuda and weight.requires_grad and torch.is_grad_enabled()):
+    if not (weight.is_cuda and weight.requires_grad and torch.is_grad_enabled()):
         return False
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
@@ -48,9 +49,9 @@ class PlannedBag(torch.autograd.Function):
     """embedding_bag without padding."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, sparse: bool, *bags: Any) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, weights: Tensor | None, sparse: bool, *bags: Any) -> Tensor:
         ctx.sparse, ctx.shape, ctx.weight = sparse, weight.shape, weakref.ref(weight)
-        return _pool(ctx, weight, *bags)
+        return _pool(ctx, weight, weights, *bags)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -63,44 +64,40 @@ class PlannedBag(torch.autograd.Function):
                 if wanted_again
                 else _planned_grad(ctx, grad, weights)
             )
-        return d_weight, None, None, None, _grad_of_weights(ctx, grad), None, None, None
+        return d_weight, _grad_of_weights(ctx, grad), None, None, None, None
 
 
 class FusedPlannedBag(torch.autograd.Function):
     """embedding_bag without padding, with a backward that updates the table and has no gradient of it."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, optimizer: RowOptimizer, *bags: Any) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, weights: Tensor | None, optimizer: RowOptimizer, *bags: Any) -> Tensor:
         ctx.table, ctx.optimizer = weight, optimizer
-        return _pool(ctx, weight, *bags)
+        return _pool(ctx, weight, weights, *bags)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         d_weights = _grad_of_weights(ctx, grad)
         mode, *_, accumulation = ctx.options
         plan = ctx.plan.number, ctx.saved_tensors[2], mode
-        ctx.optimizer.update_in_backward(
-            ctx.table, embedding_bag_planned_grad_apply_, grad, *plan, accumulation=accumulation
-        )
-        return None, None, None, None, d_weights, None, None, None
+        ctx.optimizer.update_in_backward(ctx.table, embedding_bag_planned_grad_apply_, grad, plan, accumulation)
+        return None, d_weights, None, None, None, None
 
 
 def _pool(
     ctx: Any,
     weight: Tensor,
+    weights: Tensor | None,
     indices: Tensor,
     offsets: Tensor,
-    weights: Tensor | None,
-    mode: str,
-    include_last_offset: bool,
-    accumulation: str | None,
+    options: embeddings.Options,
 ) -> Tensor:
+    mode, include_last_offset, _, accumulation = options
     pooled, number = _ops.embedding_bag_and_plan.default(
         weight, indices, offsets, weights, mode, include_last_offset, accumulation
     )
-    ctx.plan = Plan(number)
-    ctx.options = mode, include_last_offset, None, accumulation
+    ctx.plan, ctx.options = Plan(number), options
     # Another update between forward and backward is fine, but not for the gradient of the weights.
     ctx.save_for_backward(indices, offsets, weights, weight if weights is not None else None)
     return pooled
@@ -115,7 +112,7 @@ def _planned_grad(ctx: Any, grad: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _grad_of_weights(ctx: Any, grad: Tensor) -> Tensor | None:
-    if not ctx.needs_input_grad[4]:
+    if not ctx.needs_input_grad[1]:
         return None
     indices, offsets, weights, table = ctx.saved_tensors
     return embeddings.grad_of_weights(grad, table, indices, offsets, weights, ctx.options)

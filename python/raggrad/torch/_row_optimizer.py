@@ -55,12 +55,10 @@ class RowOptimizer(Optimizer):
         for table in self.param_groups[-1]["params"]:
             if table.is_sparse or table.is_complex():
                 del self.param_groups[-1]
-                name = f"raggrad.torch.optim.{type(self).__name__}"
                 kind = "a sparse one" if table.is_sparse else table.dtype
-                raise ValueError(f"{name}: params: expected dense tables of real numbers, got {kind}")
+                raise ValueError(f"{self._name}: params: expected dense tables of real numbers, got {kind}")
         self._take_over(self.param_groups[-1])
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Updates the rows of every parameter that has a gradient; with fused=True, only counts. Returns the closure's
         loss.
@@ -69,12 +67,12 @@ class RowOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            for table in group["params"]:
-                if self._fused:
+        if self._fused:
+            for group in self.param_groups:
+                for table in group["params"]:
                     self._count_step(table)
-                elif table.grad is not None:
-                    self._step_table(table, group)
+        else:
+            self._step_tables()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -96,21 +94,30 @@ class RowOptimizer(Optimizer):
                         self.state[table][key] = value.to(table.device, state_type(table))
 
     def update_in_backward(
-        self, table: Tensor, operator: Callable[..., None], grad: Tensor, *bags: Any, accumulation: str | None
+        self,
+        table: Tensor,
+        operator: Callable[..., None],
+        grad: Tensor,
+        bags: tuple[Any, ...],
+        accumulation: str | None,
     ) -> None:
-        """Updates the table with operator(table, states, gradient, bags, rule): what backward calls, without
-        gradients.
+        """Updates the table with operator(table, *states, gradient, *bags, *rule, accumulation): what backward calls,
+        without gradients.
         """
         if self._step_counts and table.is_cuda and torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
-                f"raggrad.torch.optim.{type(self).__name__}: a CUDA graph would repeat the rate of one step, which "
-                "depends on its number; SparseSGD, SparseAdagrad and RowwiseAdagrad can be captured"
+                f"{self._name}: a CUDA graph would repeat the rate of one step, which depends on its number; "
+                "SparseSGD, SparseAdagrad and RowwiseAdagrad can be captured"
             )
         group = self.group_of(table)
-        if group.get("weight_decay"):
-            self._step_rows(table, group, *self._rows_of_bags(table, operator, grad, *bags, accumulation), accumulation)
-        else:
-            self._apply(table, group, operator, grad, *bags, last=(accumulation,))
+        try:
+            if group.get("weight_decay"):
+                values, rows = self._rows_of_bags(table, operator, grad, *bags, accumulation)
+                self._step_rows(table, group, values, rows, accumulation)
+            else:
+                self._apply(table, group, operator, grad, bags, (accumulation,))
+        except RuntimeError as error:
+            raise self._named(error) from None
         self._updated.add(table)
 
     def make_states(self, table: Tensor) -> None:
@@ -119,7 +126,11 @@ class RowOptimizer(Optimizer):
 
     def group_of(self, table: Tensor) -> dict[str, Any]:
         """The options of a table."""
-        return next(group for group in self.param_groups if any(param is table for param in group["params"]))
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param is table:
+                    return group
+        raise KeyError(table)
 
     def _rows_of_bags(self, table: Tensor, operator: Callable[..., None], grad: Tensor, *bags: Any) -> Any:
         """The values and rows of the gradient that the operator would make."""
@@ -138,21 +149,35 @@ class RowOptimizer(Optimizer):
     def _count_step(self, table: Tensor) -> None:
         if table.grad is not None:
             raise RuntimeError(
-                f"raggrad.torch.optim.{type(self).__name__}: grad: expected None with fused=True, but a gradient came "
-                "from somewhere else than the backward of raggrad.torch's embeddings"
+                f"{self._name}: grad: expected None with fused=True, but a gradient came from somewhere else than the "
+                "backward of raggrad.torch's embeddings"
             )
-        if table in self._updated and "step" in self.state[table]:
-            self.state[table]["step"] += 1
-        self._updated.discard(table)
+        if table in self._updated:
+            state = self.state[table]
+            if "step" in state:
+                state["step"] += 1
+            self._updated.remove(table)
+
+    def _step_tables(self) -> None:
+        try:
+            with torch.no_grad():
+                for group in self.param_groups:
+                    for table in group["params"]:
+                        if table.grad is not None:
+                            self._step_table(table, group)
+        except RuntimeError as error:
+            raise self._named(error) from None
 
     def _step_table(self, table: Tensor, group: dict[str, Any]) -> None:
-        values, rows = self._rows_of(table)
+        grad = table.grad
+        values, rows = self._rows_of(grad)
         order = order_of(None)
-        if group.get("weight_decay") and not table.grad.is_coalesced():
-            values, rows = self._named(coalesce_rows, values, rows, table.shape[0], order)
-        self._step_rows(table, group, values, rows, order, is_known(table.grad))
-        if "step" in self.state[table]:
-            self.state[table]["step"] += 1
+        if group.get("weight_decay") and not grad.is_coalesced():
+            values, rows = coalesce_rows(values, rows, table.shape[0], order)
+        self._step_rows(table, group, values, rows, order, is_known(grad))
+        state = self.state[table]
+        if "step" in state:
+            state["step"] += 1
 
     def _step_rows(
         self,
@@ -168,33 +193,38 @@ class RowOptimizer(Optimizer):
         """
         if decay := group.get("weight_decay"):
             values = values.add(table.index_select(0, rows), alpha=-decay if group["maximize"] else decay)
-        self._apply(table, group, ops.apply_rows_, values, rows, last=(accumulation, coalesced))
+        self._apply(table, group, ops.apply_rows_, values, (rows,), (accumulation, coalesced))
 
     def _apply(
-        self, table: Tensor, group: Any, operator: Callable[..., None], grad: Tensor, *where: Any, last: tuple[Any, ...]
+        self,
+        table: Tensor,
+        group: Any,
+        operator: Callable[..., None],
+        grad: Tensor,
+        where: tuple[Any, ...],
+        last: tuple[Any, ...],
     ) -> None:
         state = self.state[table]
         rule = self._rule(table, state, group)
-        states = (*(state[name] for name in self._states), None, None)[:2]
+        first, second = (*self._states, None, None)[:2]
         # Adam's exp_avg would have the wrong sign if the rate were negative.
         if group["maximize"]:
             grad, rule = (-grad, rule) if rule.optimizer == "adam" else (grad, rule._replace(learning_rate=-rule[1]))
-        self._named(operator, table, *states, grad, *where, *rule, *last)
+        operator(table, state.get(first), state.get(second), grad, *where, *rule, *last)
 
-    def _named(self, operator: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls an operator, whose errors then name this optimizer."""
-        try:
-            return operator(*arguments)
-        except RuntimeError as error:
-            raise named(error, f"optim.{type(self).__name__}", table="params", indices="grad.indices") from None
+    def _named(self, error: RuntimeError) -> Exception:
+        """An operator's error, which then names this optimizer."""
+        return named(error, f"optim.{type(self).__name__}", table="params", indices="grad.indices")
 
-    def _rows_of(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        grad = table.grad
-        name = f"raggrad.torch.optim.{type(self).__name__}"
+    @property
+    def _name(self) -> str:
+        return f"raggrad.torch.optim.{type(self).__name__}"
+
+    def _rows_of(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         if not grad.is_sparse:
-            raise RuntimeError(f"{name}: grad: expected a sparse gradient, got a dense one")
+            raise RuntimeError(f"{self._name}: grad: expected a sparse gradient, got a dense one")
         if grad.sparse_dim() != 1:
-            raise RuntimeError(f"{name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
+            raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
         return grad._values(), grad._indices()[0]
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:

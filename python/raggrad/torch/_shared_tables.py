@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
-from ._embedding_operators import bags_of_one, grad_of_weights
+from ._by_table import ByTable
+from ._embedding_operators import bags_of_one, embedding, embedding_bag, grad_of_weights
 from ._fused import optimizer_of
+from ._operator import once_differentiable
 from ._sparse_gradients import make_grad
 from ._update_operators import apply_rows_
 from ._waiting import must_not_wait
@@ -19,8 +20,7 @@ from ._waiting import must_not_wait
 # table is updated at once -> values, rows.
 Reducer = Callable[..., tuple[Tensor, Tensor]]
 
-# An attribute of the table would be pickled with it.
-_reducers = WeakIdKeyDictionary()
+_reducers: ByTable[Reducer] = ByTable()
 
 
 def share(table: Tensor, reducer: Reducer) -> None:
@@ -30,9 +30,8 @@ def share(table: Tensor, reducer: Reducer) -> None:
 
 def reducer_of(table: Tensor) -> Reducer | None:
     """The function that makes the gradient of this table, if it is shared and a gradient is wanted."""
-    if torch.compiler.is_compiling() or not _reducers:  # raggrad.dist refuses to compile modules that it registered
-        return None
-    return _reducers.get(table) if table.requires_grad and torch.is_grad_enabled() else None
+    reducer = _reducers.get(table)
+    return reducer if reducer is not None and table.requires_grad and torch.is_grad_enabled() else None
 
 
 class SharedBag(torch.autograd.Function):
@@ -44,10 +43,10 @@ class SharedBag(torch.autograd.Function):
         _remember(ctx, weight, reducer)
         ctx.options = mode, include_last_offset, padding_idx, accumulation
         ctx.save_for_backward(indices, offsets, weights, weight if weights is not None else None)
-        return torch.ops.raggrad.embedding_bag.default(weight, *bags)
+        return embedding_bag.without_grad(weight, *bags)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         indices, offsets, weights, table = ctx.saved_tensors
         d_weights = None
@@ -65,10 +64,10 @@ class SharedEmbedding(torch.autograd.Function):
         indices, ctx.padding_idx, ctx.sparse, ctx.accumulation = ids
         _remember(ctx, weight, reducer)
         ctx.save_for_backward(indices)
-        return torch.ops.raggrad.embedding.default(weight, *ids)
+        return embedding.without_grad(weight, *ids)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         rows, ids, offsets = bags_of_one(grad, ctx.saved_tensors[0], ctx.table.shape)
         d_table = _reduced(ctx, rows, ids, offsets, None, "sum", False, ctx.padding_idx, ctx.accumulation)
@@ -91,7 +90,7 @@ def _reduced(ctx: Any, *arguments: Any) -> Tensor | None:
     values, rows = ctx.reducer(*arguments, ctx.optimizer is not None)
     if ctx.optimizer is not None:
         # Every row is there once: the order of sums makes no difference.
-        ctx.optimizer.update_in_backward(ctx.table, apply_rows_, values, rows, accumulation=None)
+        ctx.optimizer.update_in_backward(ctx.table, apply_rows_, values, (rows,), None)
         return None
     if ctx.sparse:
         return make_grad(ctx.table, values, rows, ctx.table.shape)

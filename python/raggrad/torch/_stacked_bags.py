@@ -45,11 +45,10 @@ def count_of(bags: Bags) -> int:
 def stack(tables: Sequence[Table], bags: Sequence[Bags], marks: bool) -> StackedBags | None:
     """The bags of all tables, in order; None if an id or an offset is wrong, which the caller explains.
 
-    Bags without weights get ones if others have some. Reads all ids three times and writes them twice. Compiled code
-    cannot look at ids. There, with `marks`, and on a GPU, a wrong one becomes an id that the operator refuses. Either
+    Bags without weights get ones if others have some. Reads all ids three times and writes them twice. With `marks`,
+    for code that cannot look at ids, and on a GPU, a wrong one becomes an id that the operator refuses. Either
     way an id never reaches a row of another table.
     """
-    marks = marks or torch.compiler.is_compiling()
     dtype = torch.int32 if _fit_int32(tables, bags) else torch.int64
     padding = _padding_of(tables)
     if not marks and _can_be_placed_together(bags):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ._errors import named
+from ._operator import once_differentiable
 from ._planned_bags import Plan
 from ._update_operators import embedding_bag_planned_grad_apply_
 
@@ -60,9 +61,7 @@ def check() -> None:
 
 
 def must_not_wait(weight: Tensor) -> bool:
-    """Whether a call with this table has to be one that never waits."""
-    if torch.compiler.is_compiling():
-        return False
+    """Whether an eager call with this table has to be one that never waits."""
     if not weight.is_cuda:
         return _asked.get()
     if torch.cuda.is_current_stream_capturing():
@@ -124,7 +123,7 @@ class _PlannedBag(torch.autograd.Function):
         return pooled
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         (weights,) = ctx.saved_tensors
         plan = ctx.plan.number, weights, ctx.mode
@@ -133,6 +132,6 @@ class _PlannedBag(torch.autograd.Function):
             d_weight = torch.ops.raggrad.embedding_bag_planned_grad.default(grad, *plan, ctx.accumulation)
         else:
             ctx.optimizer.update_in_backward(
-                ctx.table, embedding_bag_planned_grad_apply_, grad, *plan, accumulation=ctx.accumulation
+                ctx.table, embedding_bag_planned_grad_apply_, grad, plan, ctx.accumulation
             )
         return d_weight, None, None, None, None, None, None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _embedding_operators as ops
 from . import _waiting
-from ._errors import check_tensors, named
+from ._errors import check_tensor, named
 from ._fused import FusedBag, FusedEmbedding, optimizer_of
 from ._planned_bags import FusedPlannedBag, PlannedBag, serves
 from ._settings import order_of
@@ -63,14 +63,17 @@ def embedding_bag(
     """
     name = "embedding_bag"
     check_options(name, mode, scale_grad_by_freq)
-    check_tensors(name, weight=weight)
+    check_tensor(name, "weight", weight)
     ids, starts, include_last_offset = bags_of(name, input, offsets, include_last_offset)
     weights = weights_of(name, per_sample_weights, input, ids, starts, weight)
     padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
         _limit_norms(name, weight, ids, max_norm, norm_type)
-    order = order_of(accumulation)
     try:
+        if torch.compiler.is_compiling():  # whatever depends on this call's surroundings is for eager calls alone
+            bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, accumulation
+            return ops.embedding_bag(weight, *bags)
+        order = order_of(accumulation)
         if (reducer := reducer_of(weight)) is not None:
             bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order
             return SharedBag.apply(weight, reducer, *bags)
@@ -79,14 +82,13 @@ def embedding_bag(
             _check_no_rows(name, sparse and optimizer is None)
             bags = ids, starts, include_last_offset, weights, mode, order
             return _waiting.pool(name, weight, optimizer, *bags, padding_idx)
+        options = mode, include_last_offset, padding_idx, order
         if padding_idx is None and serves(weight):
-            bags = ids, starts, weights, mode, include_last_offset, order
             if optimizer is not None:
-                return FusedPlannedBag.apply(weight, optimizer, *bags)
-            return PlannedBag.apply(weight, sparse, *bags)
+                return FusedPlannedBag.apply(weight, weights, optimizer, ids, starts, options)
+            return PlannedBag.apply(weight, weights, sparse, ids, starts, options)
         if optimizer is not None:
-            bags = ids, starts, weights, mode, include_last_offset, padding_idx, order
-            return FusedBag.apply(weight, optimizer, *bags)
+            return FusedBag.apply(weight, weights, optimizer, ids, starts, options)
         return ops.embedding_bag(weight, ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order)
     except RuntimeError as error:
         raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None
@@ -108,7 +110,8 @@ def embedding(
     `input` has any shape; that of a jagged nested tensor gives one of its rows. `scale_grad_by_freq` is a ValueError.
     """
     name = "embedding"
-    check_tensors(name, input=input, weight=weight)
+    check_tensor(name, "input", input)
+    check_tensor(name, "weight", weight)
     if input.is_nested:
         ids, offsets = _parts_of_nested(name, "input", input)
         options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
@@ -118,8 +121,10 @@ def embedding(
     padding_idx = row_number(name, padding_idx, weight)
     if max_norm is not None:
         _limit_norms(name, weight, input, max_norm, norm_type)
-    order = order_of(accumulation)
     try:
+        if torch.compiler.is_compiling():
+            return ops.embedding(weight, input, padding_idx, sparse, accumulation)
+        order = order_of(accumulation)
         if (reducer := reducer_of(weight)) is not None:
             return SharedEmbedding.apply(weight, reducer, input, padding_idx, sparse, order)
         optimizer = optimizer_of(weight)
@@ -171,7 +176,7 @@ def bags_of(
         raise ValueError(f"raggrad.torch.{name}: input: expected 1 or 2 dimensions, got {input.dim()}")
     if offsets is None:
         raise ValueError(f"raggrad.torch.{name}: offsets: expected a tensor for a 1-D input, got None")
-    check_tensors(name, offsets=offsets)
+    check_tensor(name, "offsets", offsets)
     return input, offsets, include_last_offset
 
 
@@ -181,7 +186,7 @@ def weights_of(
     """The weights in the order of the ids, which bags_of has cut out of `input`."""
     if weights is None:
         return None
-    check_tensors(name, per_sample_weights=weights)
+    check_tensor(name, "per_sample_weights", weights)
     if weights.dtype not in (table.dtype, torch.float32):
         kinds = " or ".join(dict.fromkeys([str(table.dtype), "torch.float32"]))
         raise ValueError(f"raggrad.torch.{name}: per_sample_weights: expected {kinds}, got {weights.dtype}")
@@ -243,9 +248,9 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
 
 
 def _limit_norms(name: str, weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
-    if _waiting.must_not_wait(weight):
-        _waiting.refuse(name, "max_norm")
     if not torch.compiler.is_compiling():
+        if _waiting.must_not_wait(weight):
+            _waiting.refuse(name, "max_norm")
         _check_ids(name, ids, weight.shape[0])
     with torch.no_grad():
         torch.embedding_renorm_(weight, ids.contiguous(), max_norm, norm_type)

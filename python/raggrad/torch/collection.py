@@ -175,7 +175,7 @@ class EmbeddingBagCollection(nn.Module):
         if self.sparse:
             refuse_data_parallel(f"raggrad.torch.{_CLASS}", weight, "its sparse gradients")
         tables = [self._places[name].table for name in names]
-        together = stacked.stack(tables, bags, must_not_wait(weight))
+        together = stacked.stack(tables, bags, torch.compiler.is_compiling() or must_not_wait(weight))
         try:
             if together is None:
                 raise ValueError(f"raggrad.torch.{_CLASS}: an id or an offset is out of range")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from . import _operators as ops
-from ._errors import check_tensors, named
+from ._errors import check_tensor, named
 from ._settings import order_of
 
 
@@ -90,7 +90,8 @@ def sparse_segment_sqrtn(
 def _segment(
     name: str, combiner: str, data: Tensor, segment_ids: Tensor, num_segments: int | None, accumulation: str | None
 ) -> Tensor:
-    check_tensors(name, data=data, segment_ids=segment_ids)
+    check_tensor(name, "data", data)
+    check_tensor(name, "segment_ids", segment_ids)
     if num_segments is None:
         num_segments = int(segment_ids.max()) + 1 if segment_ids.numel() else 0
     try:
@@ -108,7 +109,9 @@ def _sparse_segment(
     num_segments: int | None,
     accumulation: str | None,
 ) -> Tensor:
-    check_tensors(name, data=data, indices=indices, segment_ids=segment_ids)
+    check_tensor(name, "data", data)
+    check_tensor(name, "indices", indices)
+    check_tensor(name, "segment_ids", segment_ids)
     if num_segments is None:
         num_segments = int(segment_ids.reshape(-1)[-1]) + 1 if segment_ids.numel() else 0
     try:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _sparse_operators as ops
-from ._errors import check_tensors, named
+from ._errors import check_tensor, named
 from ._operators import coalesce_rows
 from ._settings import order_of
 
@@ -42,7 +42,9 @@ def index_add(
     """
     if index is None or source is None:
         raise TypeError("raggrad.torch.index_add: index, source: expected tensors, got None")
-    check_tensors("index_add", input=input, index=index, source=source)
+    check_tensor("index_add", "input", input)
+    check_tensor("index_add", "index", index)
+    check_tensor("index_add", "source", source)
     if input.dim() == 0 and source.dim() == 0:
         return index_add(input[None], dim, index, source[None], alpha=alpha, accumulation=accumulation)[0]
     rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))

@@ -265,3 +265,14 @@ def test_the_same_bits_with_any_threads(make: Any, count: int, threads: None) ->
         return bag.weight.detach()
 
     assert_same_bits(run(count), run(1))
+
+
+def test_gradients_of_weights_are_differentiated_once() -> None:
+    bags, bag = random_bags(), bag_of(mode="sum")
+    optimizer = rt.optim.SparseSGD(bag.parameters(), fused=True)
+    weights = torch.ones(len(bags.ids), requires_grad=True)
+    loss = bag(bags.ids, bags.offsets, weights).pow(2).sum()
+    (grad,) = torch.autograd.grad(loss, weights, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+    del optimizer
