@@ -36,6 +36,11 @@ struct GradProblem {
   }
 };
 
+// The rate that a rule has in memory. Its dtype is kInvalid if it has none.
+inline const TensorView& RateInMemory(const RowUpdate& update) noexcept {
+  return *std::visit([](const auto& rule) { return &rule.rate; }, update);
+}
+
 // A checked row update and its table. Table and states are [ids.table_rows, inner...], states in the type of sums.
 struct UpdateProblem {
   const RowUpdate& update;

@@ -15,6 +15,9 @@
 // RowwiseAdagrad is FBGEMM's exact one, with one number of state for each row. Its sum of squares has a fixed order:
 // lane c mod 32 adds up column c, left to right; then the upper half of the lanes is added to the lower, five times.
 // It needs the whole row before the first step, so the gradient's rows are scratch of the call.
+//
+// Every rule may have its rate in memory: one float64 on the table's device, read when the update runs. It takes the
+// place of learning_rate, for Adam of `rate` in the formula. So replays of a CUDA graph can have a rate each.
 #pragma once
 
 #include <variant>
@@ -26,6 +29,7 @@ namespace raggrad {
 
 struct Sgd {
   double learning_rate;
+  TensorView rate = {};
 };
 
 // States have the shape of the table, in float32 (float64 for a float64 table).
@@ -33,6 +37,7 @@ struct Adagrad {
   double learning_rate;
   double epsilon = 1e-7;
   MutableTensorView accumulator = {};
+  TensorView rate = {};
 };
 
 struct Adam {
@@ -43,15 +48,20 @@ struct Adam {
   int64_t step = 1;  // which update this is, counted from 1
   MutableTensorView m = {};
   MutableTensorView v = {};
+  TensorView rate = {};
 };
 
 struct RowwiseAdagrad {
   double learning_rate;
   double epsilon = 1e-8;
   MutableTensorView accumulator = {};  // [table_rows]
+  TensorView rate = {};
 };
 
 using RowUpdate = std::variant<Sgd, Adagrad, Adam, RowwiseAdagrad>;
+
+// The rate that an update computes from learning_rate, the betas and step. Given as `rate`, it has the same bits.
+double RateOf(const Adam& update) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

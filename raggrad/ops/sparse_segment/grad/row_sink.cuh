@@ -46,6 +46,13 @@ __device__ void StoreOnce(T* to, const Columns<T, kColumns>& columns) {
   __stcs(reinterpret_cast<Word*>(to), reinterpret_cast<const Word&>(columns));
 }
 
+// The rate of an update. One in memory is rounded as the host rounds its own.
+template <class A>
+__device__ A Rate(const OptimizerJob<A>& update) {
+  if (update.rate_on_device == nullptr) return update.rate;
+  return cuda::Flush(static_cast<A>(__ldg(update.rate_on_device)));
+}
+
 template <class T>
 struct RowSink {
   using A = SumType<T>;
@@ -115,12 +122,13 @@ struct RowSink {
     W* const table = static_cast<W*>(update.table) + at;
     Columns<W, kColumns> weights = Load<kColumns>(table);
     Columns<A, kColumns> steps;
+    const A rate = Rate(update);
     if (optimizer == Optimizer::kSgd) {
-      for (int c = 0; c < kColumns; ++c) steps.values[c] = cuda::Multiply(update.rate, gradient.values[c]);
+      for (int c = 0; c < kColumns; ++c) steps.values[c] = cuda::Multiply(rate, gradient.values[c]);
     } else if (optimizer == Optimizer::kAdagrad) {
-      steps = AdagradSteps(at, gradient);
+      steps = AdagradSteps(at, gradient, rate);
     } else {
-      steps = AdamSteps(at, gradient);
+      steps = AdamSteps(at, gradient, rate);
     }
     for (int c = 0; c < kColumns; ++c) {
       const A weight = cuda::Widen(weights.values[c]);
@@ -130,21 +138,21 @@ struct RowSink {
   }
 
   template <int kColumns>
-  __device__ Columns<A, kColumns> AdagradSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
+  __device__ Columns<A, kColumns> AdagradSteps(int64_t at, const Columns<A, kColumns>& gradient, A rate) const {
     using cuda::Add, cuda::Divide, cuda::Multiply;
     Columns<A, kColumns> sums = Load<kColumns>(update.state1 + at);
     Columns<A, kColumns> steps;
     for (int c = 0; c < kColumns; ++c) {
       const A g = gradient.values[c];
       sums.values[c] = Add(sums.values[c], Multiply(g, g));
-      steps.values[c] = Divide(Multiply(update.rate, g), Root(sums.values[c]));
+      steps.values[c] = Divide(Multiply(rate, g), Root(sums.values[c]));
     }
     Store(update.state1 + at, sums);
     return steps;
   }
 
   template <int kColumns>
-  __device__ Columns<A, kColumns> AdamSteps(int64_t at, const Columns<A, kColumns>& gradient) const {
+  __device__ Columns<A, kColumns> AdamSteps(int64_t at, const Columns<A, kColumns>& gradient, A rate) const {
     using cuda::Add, cuda::Divide, cuda::Multiply;
     Columns<A, kColumns> m = Load<kColumns>(update.state1 + at);
     Columns<A, kColumns> v = Load<kColumns>(update.state2 + at);
@@ -153,7 +161,7 @@ struct RowSink {
       const A g = gradient.values[c];
       m.values[c] = Add(m.values[c], Multiply(Add(g, -m.values[c]), update.gain1));
       v.values[c] = Add(v.values[c], Multiply(Add(Multiply(g, g), -v.values[c]), update.gain2));
-      steps.values[c] = Divide(Multiply(m.values[c], update.rate), Root(v.values[c]));
+      steps.values[c] = Divide(Multiply(m.values[c], rate), Root(v.values[c]));
     }
     Store(update.state1 + at, m);
     Store(update.state2 + at, v);

@@ -9,6 +9,7 @@
 
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
+#include "raggrad/ops/sparse_segment/test/rate_in_memory.h"
 #include "raggrad/ops/sparse_segment/test/test_batch.h"
 #include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/status_matchers.h"
@@ -108,6 +109,16 @@ void ExpectSameUpdates(const Batch& batch, int64_t width) {
                                         {.table_rows = batch.table_rows, .num_segments = batch.num_segments});
     ASSERT_THAT(SparseSegmentGradApply(combiner, device_grad, *plan, planned.Rule(rule), planned.table()), IsOk());
     ExpectSameTables(planned, fused);
+    // The same bits with a rate in device memory, with a plan and for rows that are coalesced.
+    Optimized rated(table, states, states, Device::Cuda()), rated_rows(table, states, states, Device::Cuda());
+    const OnDevice rate(Array<double>{{RateNumber(rated.Rule(rule))}});
+    ASSERT_THAT(SparseSegmentGradApply(combiner, device_grad, *plan, WithRate(rated.Rule(rule), rate), rated.table()),
+                IsOk());
+    ExpectSameTables(rated, fused);
+    ASSERT_THAT(ApplyRows({rows->output.view(), rows->sorted_unique_indices.view(), batch.table_rows, true},
+                          WithRate(rated_rows.Rule(rule), rate), rated_rows.table()),
+                IsOk());
+    ExpectSameTables(rated_rows, two_steps);
   }
 }
 
@@ -131,6 +142,9 @@ TEST_F(GpuTest, AnUpdateThatFailsChangesNothing) {
   EXPECT_THAT(ApplyRows({values, indices, 2}, got.Rule(1), got.table()),
               StatusIs(Code::kInvalidArgument, HasSubstr("Index 2 out of range [0, 2). [indices[1]]")));
   ExpectSameTables(got, want);
+  const Array<double> host_rate{{1.0}};
+  EXPECT_THAT(ApplyRows({values, OnDevice(Array<int32_t>{{0, 1}}), 2}, WithRate(got.Rule(1), host_rate), got.table()),
+              StatusIs(Code::kInvalidArgument, HasSubstr("different devices [rate: expected that of grad")));
   std::vector<float> host_table = {1, 2};
   EXPECT_THAT(ApplyRows({values, indices, 2}, Sgd{1.0}, MutableTensorView::Of(host_table.data(), Shape{2, 1})),
               StatusIs(Code::kInvalidArgument, HasSubstr("different devices")));

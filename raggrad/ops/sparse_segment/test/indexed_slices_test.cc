@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "raggrad/ops/sparse_segment/test/rate_in_memory.h"
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/combiners.h"
@@ -17,6 +18,8 @@ namespace raggrad {
 namespace {
 
 using ::raggrad::sparse_segment::Ids;
+using ::raggrad::sparse_segment::RateNumber;
+using ::raggrad::sparse_segment::WithRate;
 using ::raggrad::testing::Array;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
@@ -184,6 +187,43 @@ class FusedTyped : public ::testing::Test {};
 using Pairs = ::testing::Types<Pair<float, float>, Pair<float, BFloat16>, Pair<float, Half>, Pair<BFloat16, BFloat16>,
                                Pair<BFloat16, float>, Pair<Half, Half>, Pair<Half, BFloat16>, Pair<double, double>>;
 TYPED_TEST_SUITE(FusedTyped, Pairs);
+
+TYPED_TEST(FusedTyped, ARateInMemoryHasTheBitsOfANumber) {
+  using G = typename TypeParam::Grad;
+  using A = std::conditional_t<std::is_same_v<G, double>, double, float>;
+  const Array<G> grad{Generator(5).HostileValues<G>(40 * 19), Shape{40, 19}};
+  const Array<int64_t> rows{Generator(6).ZipfIds<int64_t>(40, 30)};
+  for (size_t update = 0; update < 4; ++update) {
+    Trainee<typename TypeParam::Table, A> want(30, 19), got(30, 19);
+    ASSERT_THAT(ApplyRows({grad, rows, 30}, want.Updates()[update], want.view()), IsOk());
+    const RowUpdate rule = got.Updates()[update];
+    const double rate = RateNumber(rule);
+    ASSERT_THAT(ApplyRows({grad, rows, 30}, WithRate(rule, TensorView::Scalar(rate)), got.view()), IsOk());
+    EXPECT_TRUE(Same(got, want)) << update;
+  }
+}
+
+TEST(IndexedSlices, RatesAreOneNumberOfTheirOwn) {
+  Trainee<double, double> trainee(2, 3);
+  const Trainee<double, double> before(2, 3);
+  const Array<double> grad{std::vector<double>(6, 1.0), Shape{2, 3}};
+  const Array<int32_t> rows{{0, 1}};
+  const auto expect_error = [&](const TensorView& rate, const std::string& text) {
+    for (const RowUpdate& rule : trainee.Updates()) {
+      EXPECT_THAT(ApplyRows({grad, rows, 2}, WithRate(rule, rate), trainee.view()), IsInvalid(text));
+    }
+  };
+  expect_error(Array<float>{{1}}, "rate");
+  expect_error(Array<double>{{1, 2}}, "[rate: expected 1 element, got shape [2]]");
+  expect_error(Array<double>{{}}, "[rate: expected 1 element, got shape [0]]");
+  expect_error(TensorView::Scalar(trainee.table.values[1]), "got memory of rate");
+  EXPECT_TRUE(Same(trainee, before));
+}
+
+TEST(IndexedSlices, TheRateOfAdam) {
+  const Adam adam = {.learning_rate = 0.5, .beta1 = 0.5, .beta2 = 0.75, .step = 2};
+  EXPECT_EQ(RateOf(adam), 0.5 * (std::sqrt(1 - 0.75 * 0.75) / 0.75));
+}
 
 // The fused form, with and without a plan, gives the bits of the gradient followed by the update.
 TYPED_TEST(FusedTyped, SameBitsAsTwoSteps) {

@@ -5,6 +5,7 @@
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
+#include "raggrad/ops/sparse_segment/update/optimizer_job.h"
 #include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
@@ -115,8 +116,18 @@ Status CheckHyperparameters(std::string_view op, const RowUpdate& update) noexce
   return {};
 }
 
+Status CheckRate(const GradProblem& p, const RowUpdate& update) noexcept {
+  const TensorView& rate = sparse_segment::RateInMemory(update);
+  if (rate.dtype == DType::kInvalid && rate.data == nullptr) return {};
+  if (Status s = CheckDType(p.ids.op, "rate", rate.dtype, TypeList<double>{}); !s.ok()) return s;
+  if (Status s = CheckOperands(p.ids.op, {{"grad", p.grad}, {"rate", rate}}); !s.ok()) return s;
+  if (rate.shape.NumElements() == 1) return {};
+  return InvalidArgument(p.ids.op, "a rate is one number [rate: expected 1 element, got shape ", rate.shape, "]");
+}
+
 // Checks types and shapes of the table and the states, and that none overlaps with another or with an operand.
 Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableTensorView& table) noexcept {
+  if (Status s = CheckRate(p, update); !s.ok()) return s;
   TensorView views[3] = {table.view(), {}, {}};
   if (const auto* adagrad = std::get_if<Adagrad>(&update)) {
     views[1] = adagrad->accumulator.view();
@@ -129,7 +140,8 @@ Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableT
   const bool wide = p.grad.dtype == DType::kFloat64;
   const Changed changed = ChangedBy(update, views);
   const Bytes read[] = {BytesOf("grad", p.grad), BytesOf("indices", p.ids.indices),
-                        BytesOf("segment_ids", p.ids.segment_ids)};
+                        BytesOf("segment_ids", p.ids.segment_ids),
+                        BytesOf("rate", sparse_segment::RateInMemory(update))};
   for (int i = 0; i < changed.count; ++i) {
     const auto& [name, view] = changed.operands[i];
     Status type = wide     ? CheckDType(p.ids.op, name, view.dtype, TypeList<double>{})
@@ -227,6 +239,10 @@ Result<CoalescePaddedOutput> CoalescePadded(const IndexedSlicesView& slices, int
   if (!rows.ok()) return rows.status();
   return CoalescePaddedOutput{std::move(rows->output), std::move(rows->sorted_unique_indices), std::move(rows->report),
                               slices.table_rows};
+}
+
+double RateOf(const Adam& update) noexcept {
+  return cpu::InFloatEnvironment([&] { return sparse_segment::AdamRate(update); });
 }
 
 Status ApplyRows(const IndexedSlicesView& slices, const RowUpdate& update, const MutableTensorView& table,

@@ -16,6 +16,11 @@ inline Optimizer OptimizerOf(const RowUpdate& update) noexcept {
                                                  : Optimizer::kSgd;
 }
 
+inline double AdamRate(const Adam& adam) noexcept {
+  const double step = static_cast<double>(adam.step);
+  return adam.learning_rate * (std::sqrt(1.0 - std::pow(adam.beta2, step)) / (1.0 - std::pow(adam.beta1, step)));
+}
+
 // The constants of the formulas in row_update.h, computed in double and rounded once.
 template <class A>
 OptimizerJob<A> ReadConstants(const RowUpdate& update) noexcept {
@@ -27,9 +32,7 @@ OptimizerJob<A> ReadConstants(const RowUpdate& update) noexcept {
     job.epsilon = static_cast<A>(adagrad->epsilon);
     job.state1 = static_cast<A*>(adagrad->accumulator.data);
   } else if (const auto* adam = std::get_if<Adam>(&update)) {
-    const double step = static_cast<double>(adam->step);
-    const double correction = std::sqrt(1.0 - std::pow(adam->beta2, step)) / (1.0 - std::pow(adam->beta1, step));
-    job.rate = static_cast<A>(adam->learning_rate * correction);
+    job.rate = static_cast<A>(AdamRate(*adam));
     job.epsilon = static_cast<A>(adam->epsilon);
     job.gain1 = static_cast<A>(1.0 - adam->beta1);
     job.gain2 = static_cast<A>(1.0 - adam->beta2);
@@ -39,6 +42,11 @@ OptimizerJob<A> ReadConstants(const RowUpdate& update) noexcept {
     job.rate = static_cast<A>(rowwise->learning_rate);
     job.epsilon = static_cast<A>(rowwise->epsilon);
     job.state1 = static_cast<A*>(rowwise->accumulator.data);
+  }
+  if (const TensorView& rate = RateInMemory(update); rate.device.is_cuda()) {
+    job.rate_on_device = rate.As<double>();
+  } else if (rate.data != nullptr) {
+    job.rate = static_cast<A>(*rate.As<double>());
   }
   return job;
 }

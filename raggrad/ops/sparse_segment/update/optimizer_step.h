@@ -19,6 +19,7 @@ struct OptimizerJob {
   void* table;  // [table_rows, width]
   int64_t width;
   A rate;
+  const double* rate_on_device;  // takes the place of rate; null: there is none
   A epsilon;
   A gain1;    // 1 - beta1
   A gain2;    // 1 - beta2

@@ -3,6 +3,7 @@
 #include "raggrad/cuda/call.cuh"
 #include "raggrad/cuda/device.cuh"
 #include "raggrad/cuda/tuning.h"
+#include "raggrad/ops/sparse_segment/grad/row_sink.cuh"
 #include "raggrad/ops/sparse_segment/update/optimizer_job.h"
 #include "raggrad/ops/sparse_segment/update/rowwise_adagrad.h"
 
@@ -32,7 +33,7 @@ __global__ void RowwiseAdagradKernel(const G* gradient, const Idx* table_rows, i
   const A sum = Add(job.state1[row], Divide(squares, static_cast<A>(width)));
   __syncwarp();  // every lane has read the old sum
   if (cuda::Lane() == 0) job.state1[row] = sum;
-  const A rate = Divide(job.rate, Add(sqrt(cuda::Flush(sum)), job.epsilon));
+  const A rate = Divide(Rate(job), Add(sqrt(cuda::Flush(sum)), job.epsilon));
   W* const weights = static_cast<W*>(job.table) + row * width;
   for (int64_t c = cuda::Lane(); c < width; c += kSquareLanes) {
     weights[c] = cuda::Narrow<W>(Add(cuda::Widen(weights[c]), -Multiply(rate, value(c))));
