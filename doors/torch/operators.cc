@@ -61,16 +61,16 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
   library.def(
       "apply_rows_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor values, Tensor rows, "
       "str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, str? accumulation, "
-      "bool coalesced=False) -> ()");
+      "bool coalesced=False, *, Tensor? rate=None) -> ()");
   library.def(
       "sparse_segment_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
       "Tensor indices, Tensor segment_ids, str combiner, str optimizer, float learning_rate, float epsilon, "
-      "float beta1, float beta2, int step, str? accumulation) -> ()");
+      "float beta1, float beta2, int step, str? accumulation, *, Tensor? rate=None) -> ()");
   library.def(
       "embedding_bag_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
       "Tensor indices, Tensor offsets, Tensor? per_sample_weights, str combiner, bool include_last_offset, "
       "int? padding_idx, str optimizer, float learning_rate, float epsilon, float beta1, float beta2, int step, "
-      "str? accumulation) -> ()");
+      "str? accumulation, *, Tensor? rate=None) -> ()");
   // Forwards that make a plan for backward: one waits for the check of the ids, one never waits.
   library.def(
       "embedding_bag_and_plan(Tensor weight, Tensor indices, Tensor offsets, Tensor? per_sample_weights, str mode, "
@@ -87,7 +87,7 @@ STABLE_TORCH_LIBRARY(raggrad, library) {
   library.def(
       "embedding_bag_planned_grad_apply_(Tensor(a!) table, Tensor(b!)? state1, Tensor(c!)? state2, Tensor grad, "
       "int plan, Tensor? per_sample_weights, str combiner, str optimizer, float learning_rate, float epsilon, "
-      "float beta1, float beta2, int step, str? accumulation) -> ()");
+      "float beta1, float beta2, int step, str? accumulation, *, Tensor? rate=None) -> ()");
   library.def("check_report(Tensor report) -> ()");
 }
 

@@ -168,11 +168,12 @@ void EmbeddingBagPlannedGradApplyInPlace(const TorchTensor& table, const MaybeTe
                                          const TorchTensor& grad, int64_t plan, const MaybeTensor& per_sample_weights,
                                          const std::string& combiner, const std::string& optimizer,
                                          double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
-                                         const MaybeText& accumulation) {
+                                         const MaybeText& accumulation, const MaybeTensor& rate) {
   constexpr std::string_view kOp = "embedding_bag_planned_grad_apply_";
   Call call(kOp, table, accumulation);
   const auto kept = PlanOf(call, plan);
-  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  const RowUpdate update =
+      UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step, rate});
   const SegmentPooling pooling = PoolingOf(call, kOp, combiner, per_sample_weights, kept->plan);
   call.Check(
       SparseSegmentGradApply(pooling, call.View(grad), kept->plan, update, TableOf(call, table), call.context()));

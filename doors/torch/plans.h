@@ -38,7 +38,7 @@ void EmbeddingBagPlannedGradApplyInPlace(const TorchTensor& table, const MaybeTe
                                          const TorchTensor& grad, int64_t plan, const MaybeTensor& per_sample_weights,
                                          const std::string& combiner, const std::string& optimizer,
                                          double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
-                                         const MaybeText& accumulation);
+                                         const MaybeText& accumulation, const MaybeTensor& rate);
 
 // Throws the error that a report describes. Waits if it is in device memory.
 void CheckReport(const TorchTensor& report);

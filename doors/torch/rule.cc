@@ -14,10 +14,12 @@ MutableTensorView StateOf(Call& call, const MaybeTensor& state, std::string_view
 }  // namespace
 
 RowUpdate UpdateOf(Call& call, const Rule& rule) {
-  if (rule.optimizer == "sgd") return Sgd{rule.learning_rate};
+  TensorView rate;
+  if (rule.rate) rate = call.View(*rule.rate);
+  if (rule.optimizer == "sgd") return Sgd{rule.learning_rate, rate};
   const MutableTensorView state = StateOf(call, rule.state1, "state1");
-  if (rule.optimizer == "adagrad") return Adagrad{rule.learning_rate, rule.epsilon, state};
-  if (rule.optimizer == "rowwise_adagrad") return RowwiseAdagrad{rule.learning_rate, rule.epsilon, state};
+  if (rule.optimizer == "adagrad") return Adagrad{rule.learning_rate, rule.epsilon, state, rate};
+  if (rule.optimizer == "rowwise_adagrad") return RowwiseAdagrad{rule.learning_rate, rule.epsilon, state, rate};
   if (rule.optimizer == "adam") {
     return Adam{rule.learning_rate,
                 rule.beta1,
@@ -25,7 +27,8 @@ RowUpdate UpdateOf(Call& call, const Rule& rule) {
                 rule.epsilon,
                 rule.step,
                 state,
-                StateOf(call, rule.state2, "state2")};
+                StateOf(call, rule.state2, "state2"),
+                rate};
   }
   call.Check(MakeError(Code::kInvalidArgument,
                        "[optimizer: expected 'sgd', 'adagrad', 'adam' or 'rowwise_adagrad', got '", rule.optimizer,
@@ -42,3 +45,9 @@ MutableTensorView TableOf(Call& call, const TorchTensor& table) {
 }
 
 }  // namespace raggrad::torch_door
+
+void raggrad_torch_adam_rates(double beta1, double beta2, int64_t count, double* rates) noexcept {
+  for (int64_t i = 0; i < count; ++i) {
+    rates[i] = raggrad::RateOf(raggrad::Adam{.learning_rate = 1.0, .beta1 = beta1, .beta2 = beta2, .step = i + 1});
+  }
+}

@@ -16,6 +16,7 @@ struct Rule {
   double beta1;
   double beta2;
   int64_t step;
+  const MaybeTensor& rate;
 };
 
 RowUpdate UpdateOf(Call& call, const Rule& rule);
@@ -24,3 +25,7 @@ RowUpdate UpdateOf(Call& call, const Rule& rule);
 MutableTensorView TableOf(Call& call, const TorchTensor& table);
 
 }  // namespace raggrad::torch_door
+
+// Writes Adam's rates for a learning rate of 1, of steps 1 to `count`.
+extern "C" [[gnu::visibility("default")]] void raggrad_torch_adam_rates(double beta1, double beta2, int64_t count,
+                                                                        double* rates) noexcept;

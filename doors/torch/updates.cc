@@ -7,10 +7,11 @@ namespace raggrad::torch_door {
 void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
                       const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
                       double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
-                      const MaybeText& accumulation, bool coalesced) {
+                      const MaybeText& accumulation, bool coalesced, const MaybeTensor& rate) {
   Call call("apply_rows_", table, accumulation);
   const MutableTensorView weights = TableOf(call, table);
-  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  const RowUpdate update =
+      UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step, rate});
   const IndexedSlicesView slices = {call.View(values), call.View(rows), weights.shape[0], coalesced};
   call.Check(ApplyRows(slices, update, weights, call.context()));
 }
@@ -19,11 +20,12 @@ void SparseSegmentGradApplyInPlace(const TorchTensor& table, const MaybeTensor& 
                                    const TorchTensor& grad, const TorchTensor& indices, const TorchTensor& segment_ids,
                                    const std::string& combiner, const std::string& optimizer, double learning_rate,
                                    double epsilon, double beta1, double beta2, int64_t step,
-                                   const MaybeText& accumulation) {
+                                   const MaybeText& accumulation, const MaybeTensor& rate) {
   constexpr std::string_view kOp = "sparse_segment_grad_apply_";
   Call call(kOp, table, accumulation);
   const MutableTensorView weights = TableOf(call, table);
-  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  const RowUpdate update =
+      UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step, rate});
   call.Check(SparseSegmentGradApply(CombinerOf(kOp, "combiner", combiner), call.View(grad), call.View(indices),
                                     call.View(segment_ids), update, weights, call.context()));
 }
@@ -33,11 +35,12 @@ void EmbeddingBagGradApplyInPlace(const TorchTensor& table, const MaybeTensor& s
                                   const MaybeTensor& per_sample_weights, const std::string& combiner,
                                   bool include_last_offset, std::optional<int64_t> padding_idx,
                                   const std::string& optimizer, double learning_rate, double epsilon, double beta1,
-                                  double beta2, int64_t step, const MaybeText& accumulation) {
+                                  double beta2, int64_t step, const MaybeText& accumulation, const MaybeTensor& rate) {
   constexpr std::string_view kOp = "embedding_bag_grad_apply_";
   Call call(kOp, table, accumulation);
   const MutableTensorView weights = TableOf(call, table);
-  const RowUpdate update = UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step});
+  const RowUpdate update =
+      UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step, rate});
   const auto operands = OperandsOf(call, indices, offsets, per_sample_weights, include_last_offset, padding_idx);
   WithBags(call, operands, [&](const Bags& bags) {
     call.Check(SparseSegmentGradApply(PoolingOf(kOp, combiner, bags), call.View(grad), bags.ids, bags.segment_ids,

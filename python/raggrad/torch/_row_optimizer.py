@@ -14,6 +14,7 @@ from . import _fused
 from . import _update_operators as ops
 from ._embedding_operators import embedding_bag_grad_rows
 from ._errors import named
+from ._graph_steps import GraphSteps, being_captured, can_be_captured
 from ._operators import coalesce_rows
 from ._settings import order_of
 from ._sparse_gradients import is_known
@@ -23,7 +24,7 @@ class Rule(NamedTuple):
     """The arguments of the operators that describe one step of one table."""
 
     optimizer: str
-    learning_rate: float
+    learning_rate: float | Tensor  # a tensor in a CUDA graph, if replays can have different ones
     epsilon: float = 0.0
     beta1: float = 0.0
     beta2: float = 0.0
@@ -34,19 +35,22 @@ class RowOptimizer(Optimizer):
     """An optimizer that changes rows of tables."""
 
     _states: tuple[str, ...] = ()  # of a table, in the order of the operators
-    _step_counts = False  # whether a rate depends on the number of the step even without lr_decay
+    _counts_steps = False  # states have the number of steps, too
 
     def __init__(self, params: Any, defaults: dict[str, Any], fused: bool) -> None:
         self._fused = fused
-        self._updated: set[Tensor] = set()  # in backward, since the last step()
+        self._updated: set[Tensor] = set()  # in backward, since the last step(), and not counted on the device
+        self._graph_steps: dict[Tensor, GraphSteps] = {}
         super().__init__(params, defaults)
 
     def __getstate__(self) -> dict[str, Any]:
+        self._read_graph_steps()
         return {**super().__getstate__(), "_fused": self._fused}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._updated = set()
+        self.__dict__.setdefault("_graph_steps", {})  # load_state_dict comes here, too
         for group in self.param_groups:
             self._take_over(group)
 
@@ -96,14 +100,25 @@ class RowOptimizer(Optimizer):
             for table in group["params"]:
                 table.grad = None
 
+    def state_dict(self) -> dict[str, Any]:
+        """Optimizer.state_dict. Counts replays of CUDA graphs, for which it waits."""
+        self._read_graph_steps()
+        return super().state_dict()
+
+    @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Optimizer.load_state_dict, which rounds states to the type of their table; here they keep their own."""
+        """Optimizer.load_state_dict, which rounds states to the type of their table; here they keep their own. They
+        keep their memory, too: CUDA graphs go on with what was loaded.
+        """
+        before = {table: dict(state) for table, state in self.state.items()}
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for table, number in zip(group["params"], saved["params"], strict=True):
                 for key, value in state_dict["state"].get(number, {}).items():
                     if key != "step" and isinstance(value, Tensor):
                         self.state[table][key] = value.to(table.device, state_type(table))
+                if table in before:
+                    self._move_states(table, group, before[table])
 
     def update_in_backward(
         self,
@@ -116,11 +131,6 @@ class RowOptimizer(Optimizer):
         """Updates the table with operator(table, *states, gradient, *bags, *rule, accumulation): what backward calls,
         without gradients.
         """
-        if self._step_counts and table.is_cuda and torch.cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                f"{self._name}: a CUDA graph would repeat the rate of one step, which depends on its number; "
-                "SparseSGD, SparseAdagrad and RowwiseAdagrad can be captured"
-            )
         group = self.group_of(table)
         try:
             if group.get("weight_decay"):
@@ -130,7 +140,8 @@ class RowOptimizer(Optimizer):
                 self._apply(table, group, operator, grad, bags, (accumulation,))
         except RuntimeError as error:
             raise self._named(error) from None
-        self._updated.add(table)
+        if self._steps_on_device(table) is None:
+            self._updated.add(table)
 
     def make_states(self, table: Tensor) -> None:
         """Makes the states of a table now, and not in its first step."""
@@ -164,11 +175,14 @@ class RowOptimizer(Optimizer):
                 f"{self._name}: grad: expected None with fused=True, but a gradient came from somewhere else than the "
                 "backward of raggrad.torch's embeddings"
             )
-        if table in self._updated:
-            state = self.state[table]
-            if "step" in state:
-                state["step"] += 1
-            self._updated.remove(table)
+        steps = self._steps_on_device(table)
+        if steps is not None and (table not in self._updated or being_captured(table)):
+            steps.end()
+        elif table in self._updated and self._counts_steps:
+            self.state[table]["step"] += 1
+            if steps is not None:  # a graph was captured since the update
+                steps.restart(self.state[table]["step"])
+        self._updated.discard(table)
 
     def _step_tables(self) -> None:
         try:
@@ -187,9 +201,8 @@ class RowOptimizer(Optimizer):
         if group.get("weight_decay") and not grad.is_coalesced():
             values, rows = coalesce_rows(values, rows, table.shape[0], order)
         self._step_rows(table, group, values, rows, order, is_known(grad))
-        state = self.state[table]
-        if "step" in state:
-            state["step"] += 1
+        if self._counts_steps:
+            self.state[table]["step"] += 1
 
     def _step_rows(
         self,
@@ -217,12 +230,15 @@ class RowOptimizer(Optimizer):
         last: tuple[Any, ...],
     ) -> None:
         state = self.state[table]
-        rule = self._rule(table, state, group)
+        rule = self._next_rule(table, state, group)
         first, second = (*self._states, None, None)[:2]
         # Adam's exp_avg would have the wrong sign if the rate were negative.
         if group["maximize"]:
             grad, rule = (-grad, rule) if rule.optimizer == "adam" else (grad, rule._replace(learning_rate=-rule[1]))
-        operator(table, state.get(first), state.get(second), grad, *where, *rule, *last)
+        rate = {}
+        if isinstance(rule.learning_rate, Tensor):
+            rate, rule = {"rate": rule.learning_rate}, rule._replace(learning_rate=0.0)
+        operator(table, state.get(first), state.get(second), grad, *where, *rule, *last, **rate)
 
     def _named(self, error: RuntimeError) -> Exception:
         """An operator's error, which then names this optimizer."""
@@ -238,6 +254,52 @@ class RowOptimizer(Optimizer):
         if grad.sparse_dim() != 1:
             raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
         return grad._values(), grad._indices()[0]
+
+    def _next_rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
+        """The next step of a table. In a CUDA graph, and after one was captured, its rate is computed on the device."""
+        if being_captured(table) or self._steps_on_device(table) is not None:
+            return self._rule_on_device(table, state, group)
+        rule = self._rule(table, state, group)
+        if table not in self._graph_steps and self._fused and self._counts_steps and can_be_captured(table):
+            self._graph_steps[table] = GraphSteps(table, state["step"], group.get("betas"))
+        return rule
+
+    def _rule_on_device(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
+        steps = self._graph_steps.get(table)
+        if any(name not in state for name in self._states) or (self._counts_steps and steps is None):
+            raise RuntimeError(
+                f"{self._name}: expected fused=True and one step before a CUDA graph captures others, as torch asks"
+            )
+        lr = group["lr"]
+        lr = lr.reshape(1).double() if isinstance(lr, Tensor) and lr.device == table.device else float(lr)
+        rule = self._rule(table, state, {**group, "lr": 0.0})
+        return rule._replace(learning_rate=self._rate_on_device(lr, steps, state, group))
+
+    def _rate_on_device(self, lr: Any, steps: Any, state: dict[str, Any], group: Any) -> Any:
+        """The rate of the next step, from a learning rate that is a number or a tensor."""
+        return lr
+
+    def _steps_on_device(self, table: Tensor) -> GraphSteps | None:
+        """Counts the steps of a table that a CUDA graph has captured."""
+        steps = self._graph_steps.get(table) if self._graph_steps else None
+        return steps if steps is not None and steps.captured else None
+
+    def _read_graph_steps(self) -> None:
+        for table, steps in self._graph_steps.items():
+            steps.read_into(self.state[table])
+
+    def _move_states(self, table: Tensor, group: Any, memory: dict[str, Any]) -> None:
+        """Moves the states of a table into the memory of those that it had."""
+        state = self.state[table]
+        self._rule(table, state, group)  # makes those that were not loaded
+        for name in self._states:
+            new, old = state[name], memory.get(name)
+            if old is not None and (old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device):
+                state[name] = old.copy_(new)
+        if (steps := self._steps_on_device(table)) is not None:
+            steps.restart(state["step"])
+        else:
+            self._graph_steps.pop(table, None)  # the next step makes it anew, for the betas that were loaded
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
         """The next step of a table, whose states it makes if there are none."""

@@ -23,24 +23,24 @@ class Update:
     def __init__(self, name: str) -> None:
         self._op = getattr(torch.ops.raggrad, name).default
         self._changed = [i for i, argument in enumerate(self._op._schema.arguments) if argument.is_write]
-        register_fake(self._op, lambda *_: None)
+        register_fake(self._op, lambda *_, **__: None)
         _library.impl(self._op, self._bump_and_go_on, "ADInplaceOrView", with_keyset=True)
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **rate: Any) -> None:
         if torch.compiler.is_compiling():
-            self._op(*arguments)
+            self._op(*arguments, **rate)
             return
         self._bump(arguments)
         with torch._C._AutoDispatchBelowADInplaceOrView():
-            self._op(*arguments)
+            self._op(*arguments, **rate)
 
     def _bump(self, arguments: tuple[Any, ...]) -> None:
         increment_version([arguments[i] for i in self._changed if arguments[i] is not None])
 
-    def _bump_and_go_on(self, keyset: Any, *arguments: Any) -> None:
+    def _bump_and_go_on(self, keyset: Any, *arguments: Any, **rate: Any) -> None:
         self._bump(arguments)
         with torch._C._AutoDispatchBelowADInplaceOrView():
-            self._op.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *arguments)
+            self._op.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *arguments, **rate)
 
 
 apply_rows_ = Update("apply_rows_")

@@ -25,6 +25,8 @@ backward pass has the bits of a separate sparse optimizer.
 - A gradient that comes to such a table another way, from torch.compile, torch.func or another operator, is a
   RuntimeError in step().
 - A table has one fused optimizer, the last one made, for as long as that lives.
+- A CUDA graph can hold such steps, after one that was not captured. Replays count, and have the bits of other steps. An
+  lr that is a tensor on the GPU is read in every replay; a number is that of the capture.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._graph_steps import GraphSteps
 from ._row_optimizer import RowOptimizer, Rule, check_number, new_state, state_type
 
 __all__ = ["RowwiseAdagrad", "SparseAdagrad", "SparseAdam", "SparseSGD"]
@@ -71,6 +74,7 @@ class SparseAdagrad(RowOptimizer):
     """
 
     _states = ("sum",)
+    _counts_steps = True
 
     def __init__(
         self,
@@ -96,6 +100,13 @@ class SparseAdagrad(RowOptimizer):
             state["sum"] = new_state(table, group["initial_accumulator_value"])
         rate = float(group["lr"]) / (1 + float(state["step"]) * group["lr_decay"])
         return Rule("adagrad", rate, group["eps"])
+
+    def _rate_on_device(self, lr: Any, steps: GraphSteps, state: dict[str, Any], group: Any) -> Any:
+        before = steps.begin(state["step"])
+        if not group["lr_decay"]:
+            return lr
+        slower = 1 + before.double() * group["lr_decay"]
+        return (lr if isinstance(lr, Tensor) else torch.full_like(slower, lr)) / slower
 
 
 class RowwiseAdagrad(RowOptimizer):
@@ -140,7 +151,7 @@ class SparseAdam(RowOptimizer):
     """
 
     _states = ("exp_avg", "exp_avg_sq")
-    _step_counts = True
+    _counts_steps = True
 
     def __init__(
         self,
@@ -164,3 +175,6 @@ class SparseAdam(RowOptimizer):
             state["exp_avg"] = new_state(table, 0.0)
             state["exp_avg_sq"] = new_state(table, 0.0)
         return Rule("adam", float(group["lr"]), group["eps"], *group["betas"], int(state["step"]) + 1)
+
+    def _rate_on_device(self, lr: Any, steps: GraphSteps, state: dict[str, Any], group: Any) -> Any:
+        return steps.adam_rate(state["step"], group["betas"]) * lr

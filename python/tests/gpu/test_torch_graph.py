@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ rt = pytest.importorskip("raggrad.torch", reason="raggrad was built without ragg
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
 ROWS, WIDTH, BAGS, IDS = 500, 16, 64, 400
-OPTIMIZERS = [rt.optim.SparseSGD, rt.optim.SparseAdagrad, rt.optim.RowwiseAdagrad]
+THAT_COUNT = [rt.optim.SparseAdagrad, partial(rt.optim.SparseAdagrad, lr_decay=0.3), rt.optim.SparseAdam]
+OPTIMIZERS = [rt.optim.SparseSGD, rt.optim.RowwiseAdagrad, *THAT_COUNT]
 
 
 def batch(seed: int) -> tuple[Any, Any]:
@@ -76,7 +79,7 @@ def test_replays_have_the_bits_of_eager_steps(make: Any) -> None:
 
 
 def test_without_waiting_has_the_bits_of_eager_steps() -> None:
-    for make in (*OPTIMIZERS, rt.optim.SparseAdam):
+    for make in OPTIMIZERS:
         eager = trained(make, captured=False)
         with rt.without_waiting():
             torch.testing.assert_close(trained(make, captured=False), eager, rtol=0, atol=0)
@@ -100,13 +103,14 @@ def test_a_dense_gradient() -> None:
     rt.check()
 
 
-def test_collections() -> None:
-    tables = {"a": (ROWS, 8), "b": (ROWS, 16), "c": (ROWS, 8)}
+@pytest.mark.parametrize("make", [rt.optim.RowwiseAdagrad, rt.optim.SparseAdam])
+def test_collections(make: Any) -> None:
+    tables = {f"table{i}": (ROWS, 8 << i % 3) for i in range(26)}
 
     def run(captured: bool) -> list[Any]:
         torch.manual_seed(0)
         collection = rt.EmbeddingBagCollection(tables).cuda()
-        optimizer = rt.optim.RowwiseAdagrad(collection.parameters(), lr=0.1, fused=True)
+        optimizer = make(collection.parameters(), lr=0.1, fused=True)
 
         def step(ids: Any, offsets: Any) -> None:
             pooled = collection(dict.fromkeys(tables, (ids, offsets)))
@@ -152,16 +156,115 @@ def test_check_tells_of_bad_ids_and_the_table_is_as_before(make: Any, bad: int) 
     rt.check()
 
 
-def test_adam_and_sparse_gradients_are_refused_in_a_capture() -> None:
+class Trained:
+    """A table with a fused optimizer, and its step, which the graph of `captured()` holds."""
+
+    def __init__(self, make: Any, dtype: Any = torch.float32, **options: Any) -> None:
+        self.bag = rt.EmbeddingBag(ROWS, WIDTH, mode="mean", _weight=table().to(dtype)).cuda()
+        self.optimizer = make(self.bag.parameters(), **{"lr": 0.1, **options}, fused=True)
+
+    def step(self, ids: Any, offsets: Any) -> None:
+        self.bag(ids, offsets).tanh().sum().backward()
+        self.optimizer.step()
+
+    def steps(self, *seeds: int) -> None:
+        for seed in seeds:
+            self.step(*(tensor.cuda() for tensor in batch(seed)))
+
+    def captured(self) -> Captured:
+        return Captured(self.step)  # its warm-up is the step with batch 0
+
+    def result(self) -> Any:
+        rt.check()
+        return self.bag.weight.detach().cpu(), copy.deepcopy(self.optimizer.state_dict()["state"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_other_types_and_maximize(make: Any, dtype: Any) -> None:
+    replayed, expected = (Trained(make, dtype, maximize=True) for _ in range(2))
+    captured = replayed.captured()
+    for seed in range(1, 5):
+        captured.replay(*batch(seed))
+    expected.steps(*range(5))
+    torch.testing.assert_close(replayed.result(), expected.result(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", THAT_COUNT)
+def test_steps_in_and_outside_of_graphs_are_counted(make: Any) -> None:
+    replayed, expected = Trained(make), Trained(make)
+    replayed.steps(1)
+    first = replayed.captured()  # step 0
+    replayed.steps(2)  # before any replay
+    second = replayed.captured()  # step 0
+    for seed in (3, 4):
+        first.replay(*batch(seed))
+        second.replay(*batch(seed))
+    replayed.steps(5)
+    first.replay(*batch(6))
+    expected.steps(1, 0, 2, 0, 3, 3, 4, 4, 5, 6)
+    torch.testing.assert_close(replayed.result(), expected.result(), rtol=0, atol=0)
+    assert int(replayed.optimizer.state_dict()["state"][0]["step"]) == 10
+    assert int(copy.deepcopy(replayed.optimizer).state_dict()["state"][0]["step"]) == 10
+
+
+@pytest.mark.parametrize("make", THAT_COUNT)
+def test_steps_are_counted_where_step_is_not_in_the_graph(make: Any) -> None:
+    replayed, expected = Trained(make), Trained(make)
+    replayed.steps(1)
+    captured = Captured(lambda ids, offsets: replayed.bag(ids, offsets).tanh().sum().backward())
+    replayed.optimizer.step()  # of the warm-up
+    for seed in (2, 3, 4):
+        captured.replay(*batch(seed))
+        replayed.optimizer.step()
+    expected.steps(1, 0, 2, 3, 4)
+    torch.testing.assert_close(replayed.result(), expected.result(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [*THAT_COUNT, rt.optim.RowwiseAdagrad])
+def test_a_graph_goes_on_with_a_checkpoint(make: Any) -> None:
+    replayed, expected = Trained(make), Trained(make)
+    expected.steps(0, 1)
+    captured = replayed.captured()
+    for seed in range(5, 9):
+        captured.replay(*batch(seed))
+    replayed.optimizer.load_state_dict(copy.deepcopy(expected.optimizer.state_dict()))
+    replayed.bag.load_state_dict(expected.bag.state_dict())
+    for seed in (2, 3):
+        captured.replay(*batch(seed))
+    expected.steps(2, 3)
+    torch.testing.assert_close(replayed.result(), expected.result(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_a_learning_rate_on_the_gpu_can_change(make: Any) -> None:
+    replayed, expected = (Trained(make, lr=torch.tensor(0.1, device="cuda")) for _ in range(2))
+    captured = replayed.captured()
+    expected.steps(0)
+    for seed in range(1, 5):
+        for trained in (replayed, expected):
+            trained.optimizer.param_groups[0]["lr"].mul_(0.7)
+        captured.replay(*batch(seed))
+        expected.steps(seed)
+    torch.testing.assert_close(replayed.result(), expected.result(), rtol=0, atol=0)
+
+
+def test_refused_in_a_capture() -> None:
     bag = rt.EmbeddingBag(ROWS, WIDTH, sparse=True, _weight=table()).cuda()
     with pytest.raises(ValueError, match="use sparse=False or an optimizer with fused=True"):
         Captured(lambda ids, offsets: bag(ids, offsets).sum().backward())
     torch.cuda.synchronize()
-    optimizer = rt.optim.SparseAdam(bag.parameters(), fused=True)
-    with pytest.raises(RuntimeError, match="SparseAdam: a CUDA graph would repeat the rate"):
-        Captured(lambda ids, offsets: bag(ids, offsets).sum().backward())
+    with pytest.raises(RuntimeError, match=r"SparseAdam: betas: expected at most 0\.99996 in a CUDA graph"):
+        Trained(rt.optim.SparseAdam, betas=(0.9, 0.99999)).captured()
     torch.cuda.synchronize()
-    assert optimizer is not None
+    ids, offsets = (tensor.cuda() for tensor in batch(0))
+    trained = Trained(rt.optim.SparseAdam)
+    with (
+        pytest.raises(RuntimeError, match="SparseAdam: expected fused=True and one step before"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        trained.step(ids, offsets)
+    torch.cuda.synchronize()
 
 
 def test_memory_of_plans_goes_back() -> None:
