@@ -230,15 +230,16 @@ class RowOptimizer(Optimizer):
         last: tuple[Any, ...],
     ) -> None:
         state = self.state[table]
-        rule = self._next_rule(table, state, group)
+        rule = (self._next_rule if can_be_captured(table) else self._rule)(table, state, group)
         first, second = (*self._states, None, None)[:2]
         # Adam's exp_avg would have the wrong sign if the rate were negative.
         if group["maximize"]:
             grad, rule = (-grad, rule) if rule.optimizer == "adam" else (grad, rule._replace(learning_rate=-rule[1]))
-        rate = {}
+        arguments = table, state.get(first), state.get(second), grad, *where
         if isinstance(rule.learning_rate, Tensor):
-            rate, rule = {"rate": rule.learning_rate}, rule._replace(learning_rate=0.0)
-        operator(table, state.get(first), state.get(second), grad, *where, *rule, *last, **rate)
+            operator(*arguments, *rule._replace(learning_rate=0.0), *last, rate=rule.learning_rate)
+        else:
+            operator(*arguments, *rule, *last)
 
     def _named(self, error: RuntimeError) -> Exception:
         """An operator's error, which then names this optimizer."""
@@ -256,11 +257,11 @@ class RowOptimizer(Optimizer):
         return grad._values(), grad._indices()[0]
 
     def _next_rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
-        """The next step of a table. In a CUDA graph, and after one was captured, its rate is computed on the device."""
+        """The next step of a table on a GPU. In a CUDA graph, and after one was captured, its rate is computed there."""
         if being_captured(table) or self._steps_on_device(table) is not None:
             return self._rule_on_device(table, state, group)
         rule = self._rule(table, state, group)
-        if table not in self._graph_steps and self._fused and self._counts_steps and can_be_captured(table):
+        if self._fused and self._counts_steps and table not in self._graph_steps:
             self._graph_steps[table] = GraphSteps(table, state["step"], group.get("betas"))
         return rule
 
