@@ -7,14 +7,15 @@
 Prints a table for each optimizer, in milliseconds: the median of all steps, for torch and for raggrad.torch with a
 separate and a fused optimizer. All take turns, ten steps each, so that a busy machine slows all. step-A, -C and -D have
 the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26
-modules of torch against one EmbeddingBagCollection.
+modules of torch against one EmbeddingBagCollection. On a GPU the fused step is also timed as a CUDA graph, in which
+torch's SparseAdam cannot be.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
@@ -49,17 +50,18 @@ ROWS += [27, 14992, 1_000_000, 10, 5652, 2173, 4, 1_000_000, 18, 15, 286181, 105
 BATCH, DIM = 8192, 32
 
 
+Step = Callable[[], None]
+
+
 class Steps(NamedTuple):
     """The same step three times."""
 
-    torch: Callable[[], None]
-    separate: Callable[[], None]
-    fused: Callable[[], None]
+    torch: Step
+    separate: Step
+    fused: Step
 
 
-def step_of(
-    parameters: Iterable[Any], optimizer: Callable[..., Any], backward: Callable[[], None]
-) -> Callable[[], None]:
+def step_of(parameters: Iterable[Any], optimizer: Callable[..., Any], backward: Step) -> Step:
     update = optimizer(parameters, lr=0.01)
 
     def step() -> None:
@@ -70,8 +72,21 @@ def step_of(
     return step
 
 
+def captured(step: Step) -> Step:
+    """The step as a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return lambda kept=step: graph.replay()  # kept: tables and states, whose addresses the graph has
+
+
 # make(package) returns a module of it, and a function that runs it forward and backward.
-Make = Callable[[Any], tuple[Any, Callable[[], None]]]
+Make = Callable[[Any], tuple[Any, Step]]
 
 
 def kinds_of(optimizer: str) -> list[tuple[Any, Callable[..., Any]]]:
@@ -92,7 +107,7 @@ def one_bag(name: str, device: str) -> Make:
     offsets = torch.searchsorted(segment_ids, torch.arange(len(grad))).to(device)
     ids, grad = torch.from_numpy(inputs["indices"]).long().to(device), grad.to(device)
 
-    def make(package: Any) -> tuple[Any, Callable[[], None]]:
+    def make(package: Any) -> tuple[Any, Step]:
         shape = int(inputs["dense_output_dim0"]), grad.shape[1]
         bag = package.EmbeddingBag(*shape, mode="mean", sparse=True, device=device)
         return bag, lambda: bag(ids, offsets).backward(grad)
@@ -113,7 +128,7 @@ def collection(device: str) -> Make:
     features = {f"c{i}": zipf_bags(rows, generator, device) for i, rows in enumerate(ROWS)}
     grad = torch.randn(BATCH, DIM, generator=generator).to(device)
 
-    def make(package: Any) -> tuple[Any, Callable[[], None]]:
+    def make(package: Any) -> tuple[Any, Step]:
         if package is torch.nn:
             bags = [torch.nn.EmbeddingBag(rows, DIM, mode="sum", sparse=True, device=device) for rows in ROWS]
             module: Any = torch.nn.ModuleDict(dict(zip(features, bags, strict=True)))
@@ -132,7 +147,7 @@ def collection(device: str) -> Make:
     return make
 
 
-def time_in_turns(steps: Steps, rounds: int, wait: Callable[[], None]) -> list[float]:
+def time_in_turns(steps: Sequence[Step], rounds: int, wait: Step) -> list[float]:
     """The median of each, in milliseconds. Turns have ten steps, since a training loop repeats one step. The first two
     of a turn are not counted: processors and caches have to find their way back after another program's step.
     """
@@ -167,15 +182,17 @@ def main() -> None:
         measurement.describe_machine(torch.cuda.get_device_name() if on_gpu else ""),
     )  # fmt: skip
     for optimizer in OPTIMIZERS:
-        table = measured.table(
-            optimizer, f"a step with {optimizer}", "torch, ms", "`rt.optim`, ms", "`fused=True`, ms", "faster"
-        )
+        columns = ["torch, ms", "`rt.optim`, ms", "`fused=True`, ms", "faster", *(["in a CUDA graph, ms"] * on_gpu)]
+        table = measured.table(optimizer, f"a step with {optimizer}", *columns)
         for name in options.only or SIZES:
             make = collection(options.device) if name == COLLECTION else one_bag(name, options.device)
-            steps = steps_of(make, optimizer)
+            steps: list[Step] = [*steps_of(make, optimizer)]
+            if on_gpu:
+                steps.append(captured(steps_of(make, optimizer).fused))
             wait = torch.cuda.synchronize if on_gpu else lambda: None
-            theirs, separate, fused = time_in_turns(steps, options.steps * (20 if name == "step-D" else 1), wait)
-            table.add(SIZES[name], theirs, separate, fused, f"{theirs / fused:.1f}x")
+            rounds = options.steps * (20 if name == "step-D" else 1)
+            theirs, separate, fused, *graph = time_in_turns(steps, rounds, wait)
+            table.add(SIZES[name], theirs, separate, fused, f"{theirs / fused:.1f}x", *graph)
     measured.write(options.json)
 
 
