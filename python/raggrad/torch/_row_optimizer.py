@@ -257,7 +257,7 @@ class RowOptimizer(Optimizer):
         return grad._values(), grad._indices()[0]
 
     def _next_rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
-        """The next step of a table on a GPU. In a CUDA graph, and after one was captured, its rate is computed there."""
+        """The next step of a table on a GPU. In a graph, and after one was captured, its rate is computed there."""
         if being_captured(table) or self._steps_on_device(table) is not None:
             return self._rule_on_device(table, state, group)
         rule = self._rule(table, state, group)
