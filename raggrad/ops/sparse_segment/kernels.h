@@ -38,7 +38,10 @@ struct GradProblem {
 
 // The rate that a rule has in memory. Its dtype is kInvalid if it has none.
 inline const TensorView& RateInMemory(const RowUpdate& update) noexcept {
-  return *std::visit([](const auto& rule) { return &rule.rate; }, update);
+  if (const auto* sgd = std::get_if<Sgd>(&update)) return sgd->rate;
+  if (const auto* adagrad = std::get_if<Adagrad>(&update)) return adagrad->rate;
+  if (const auto* adam = std::get_if<Adam>(&update)) return adam->rate;
+  return std::get_if<RowwiseAdagrad>(&update)->rate;
 }
 
 // A checked row update and its table. Table and states are [ids.table_rows, inner...], states in the type of sums.
