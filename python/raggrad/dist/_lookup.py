@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..torch._embedding_operators import embedding_bag_grad_rows
+from ..torch._operators.embeddings import embedding_bag_grad_rows
 from . import _reproducible as exact
 from ._bags import Bags
 from ._cuts import slices_of

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..torch._operators import coalesce_rows
+from ..torch._operators.segments import coalesce_rows
 from ._bags import Bags
 from ._cuts import slices_of
 from ._messages import Ranks

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..torch._operators import coalesce_rows
+from ..torch._operators.segments import coalesce_rows
 from ._cuts import balanced_bounds, sample, slices_of
 from ._messages import HEADER_NUMBERS, Ranks
 from ._routes import Routes, gather, short_ids

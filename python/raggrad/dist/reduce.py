@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..torch._operators import coo
+from ..torch._operators.segments import coo
 from ..torch.sparse import coalesce
 from ._messages import Ranks
 from ._options import MOST_ROWS

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..settings import current_accumulation
 from ..torch import Embedding, EmbeddingBag, EmbeddingBagCollection
-from ..torch._embedding_operators import embedding_bag_grad_rows
-from ..torch._shared_tables import share
+from ..torch._operators.embeddings import embedding_bag_grad_rows
+from ..torch._tables.shared import share
 from . import _reproducible as exact
 from ._bags import cut
 from ._messages import Ranks
@@ -133,7 +133,7 @@ def _surround(module: nn.Module, accumulation: str | None) -> None:
 
 
 class _Reducer:
-    """Makes the gradient of one table on all ranks (raggrad.torch._shared_tables)."""
+    """Makes the gradient of one table on all ranks (raggrad.torch._tables.shared)."""
 
     def __init__(self, name: str, rows: int, group: dist.ProcessGroup | None, average: bool) -> None:
         self._name, self._rows, self._group, self._average = name, rows, group, average

@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..torch._data_parallel import refuse_data_parallel
-from ..torch._fused import optimizer_of
-from ..torch._operators import coalesce_rows
-from ..torch._row_optimizer import RowOptimizer
+from ..torch._operators.segments import coalesce_rows
+from ..torch._operators.updates import apply_rows_
+from ..torch._optimizers.row_optimizer import RowOptimizer
+from ..torch._pooling.waiting import must_not_wait
 from ..torch._settings import order_of
-from ..torch._sparse_gradients import make_grad
-from ..torch._update_operators import apply_rows_
-from ..torch._waiting import must_not_wait
+from ..torch._tables.data_parallel import refuse_data_parallel
+from ..torch._tables.fused import optimizer_of
+from ..torch._tables.sparse_gradients import make_grad
 from ..torch.bags import bags_of, check_options, weights_of
 from ._bags import Bags, check_ids, cut
 from ._checkpoints import Checkpoints

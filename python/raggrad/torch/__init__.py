@@ -13,10 +13,8 @@ All operators are under torch.ops.raggrad.
 from . import _load as _load
 
 # isort: split
-from . import _embedding_operators as _embedding_operators
-from . import _on_cuda as _on_cuda
 from . import optim
-from ._waiting import check, without_waiting
+from ._pooling.waiting import check, without_waiting
 from .bags import embedding, embedding_bag
 from .batching import unbatch_grad
 from .collection import EmbeddingBagCollection

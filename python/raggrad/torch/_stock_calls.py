@@ -11,7 +11,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from . import bags, sparse
-from ._operators import coalesce_rows
+from ._operators.segments import coalesce_rows
 from ._settings import order_of
 
 SUBCLASS = "tensor subclasses and __torch_function__"

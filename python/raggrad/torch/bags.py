@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from . import _embedding_operators as ops
-from . import _waiting
 from ._errors import check_tensor, named
-from ._fused import FusedBag, FusedEmbedding, optimizer_of
-from ._planned_bags import FusedPlannedBag, PlannedBag, serves
+from ._operators import embeddings as ops
+from ._pooling import waiting
+from ._pooling.planned import FusedPlannedBag, PlannedBag, serves
 from ._settings import order_of
-from ._shared_tables import SharedBag, SharedEmbedding, reducer_of
+from ._tables.fused import FusedBag, FusedEmbedding, optimizer_of
+from ._tables.shared import SharedBag, SharedEmbedding, reducer_of
 
 if TYPE_CHECKING:
     from ..ragged import Ragged
@@ -78,10 +78,10 @@ def embedding_bag(
             bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order
             return SharedBag.apply(weight, reducer, *bags)
         optimizer = optimizer_of(weight)
-        if _waiting.must_not_wait(weight):
+        if waiting.must_not_wait(weight):
             _check_no_rows(name, sparse and optimizer is None)
             bags = ids, starts, include_last_offset, weights, mode, order
-            return _waiting.pool(name, weight, optimizer, *bags, padding_idx)
+            return waiting.pool(name, weight, optimizer, *bags, padding_idx)
         options = mode, include_last_offset, padding_idx, order
         if padding_idx is None and serves(weight):
             if optimizer is not None:
@@ -128,11 +128,11 @@ def embedding(
         if (reducer := reducer_of(weight)) is not None:
             return SharedEmbedding.apply(weight, reducer, input, padding_idx, sparse, order)
         optimizer = optimizer_of(weight)
-        if _waiting.must_not_wait(weight):
+        if waiting.must_not_wait(weight):
             _check_no_rows(name, sparse and optimizer is None)
             ids = input.reshape(-1)
             bags = ids, torch.arange(ids.shape[0], device=ids.device), False, None, "sum", order
-            rows = _waiting.pool(name, weight, optimizer, *bags, padding_idx)
+            rows = waiting.pool(name, weight, optimizer, *bags, padding_idx)
             return rows.reshape(*input.shape, *weight.shape[1:])
         if optimizer is not None:
             return FusedEmbedding.apply(weight, optimizer, input, padding_idx, order)
@@ -249,8 +249,8 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
 
 def _limit_norms(name: str, weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
     if not torch.compiler.is_compiling():
-        if _waiting.must_not_wait(weight):
-            _waiting.refuse(name, "max_norm")
+        if waiting.must_not_wait(weight):
+            waiting.refuse(name, "max_norm")
         _check_ids(name, ids, weight.shape[0])
     with torch.no_grad():
         torch.embedding_renorm_(weight, ids.contiguous(), max_norm, norm_type)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import _stacked_bags as stacked
-from ._data_parallel import refuse_data_parallel
-from ._sparse_gradients import keep_coalesced
-from ._waiting import must_not_wait
+from ._pooling import stacked
+from ._pooling.waiting import must_not_wait
+from ._tables.data_parallel import refuse_data_parallel
+from ._tables.sparse_gradients import keep_coalesced
 from .bags import bags_of, check_options, embedding_bag, row_number, weights_of
 
 _CLASS = "EmbeddingBagCollection"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ._sparse_gradients import keep_coalesced
+from ._tables.sparse_gradients import keep_coalesced
 from .bags import check_options, embedding, embedding_bag
 
 if TYPE_CHECKING:

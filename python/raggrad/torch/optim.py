@@ -36,8 +36,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._graph_steps import GraphSteps
-from ._row_optimizer import RowOptimizer, Rule, check_number, new_state, state_type
+from ._optimizers.graph_steps import GraphSteps
+from ._optimizers.row_optimizer import RowOptimizer
+from ._optimizers.rule import Rule, check_number, new_state, state_type
 
 __all__ = ["RowwiseAdagrad", "SparseAdagrad", "SparseAdam", "SparseSGD"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import _operators as ops
 from ._errors import check_tensor, named
+from ._operators import segments as ops
 from ._settings import order_of
 
 

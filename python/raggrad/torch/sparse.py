@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _sparse_operators as ops
 from ._errors import check_tensor, named
-from ._operators import coalesce_rows
+from ._operators import sparse as ops
+from ._operators.segments import coalesce_rows
 from ._settings import order_of
 
 _MOST_PLACES = 2**32  # that rows of a gradient can be numbered by

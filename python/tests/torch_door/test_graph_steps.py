@@ -16,8 +16,8 @@ import pytest
 from .door import FLOATS, ROWS, WIDTH, random_bags, random_table, rt, torch
 from .optimizers import assert_same_bits, random_grad, states_of
 
-graph_steps = pytest.importorskip("raggrad.torch._graph_steps")
-row_optimizer = pytest.importorskip("raggrad.torch._row_optimizer")
+graph_steps = pytest.importorskip("raggrad.torch._optimizers.graph_steps")
+row_optimizer = pytest.importorskip("raggrad.torch._optimizers.row_optimizer")
 
 CPU = torch.device("cpu")
 OPTIMIZERS = {

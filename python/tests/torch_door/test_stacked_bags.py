@@ -8,7 +8,7 @@ import pytest
 
 from .door import random_bags, rt, torch
 
-stacked = rt._stacked_bags
+stacked = rt._pooling.stacked
 
 
 @pytest.mark.parametrize("padding_idx", [None, 2])

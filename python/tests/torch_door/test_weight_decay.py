@@ -82,7 +82,7 @@ def test_fused_where_processes_make_the_gradient(name: str) -> None:
         return torch.ops.raggrad.embedding_bag_grad_rows(grad, ids, offsets, weights, ROWS, *options[:4])
 
     shared, alone = (rt.EmbeddingBag(ROWS, WIDTH, sparse=True, _weight=random_table()) for _ in range(2))
-    rt._shared_tables.share(shared.weight, reducer)
+    rt._tables.shared.share(shared.weight, reducer)
     for bag in (shared, alone):
         optimizer = PAIRS[name].ours(bag.parameters(), fused=True, **DECAY)
         batch = random_bags()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._operators import coalesce_rows, coo
+from .._operators.segments import coalesce_rows, coo
 
 
 class _Hook:

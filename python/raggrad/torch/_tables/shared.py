@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._by_table import ByTable
-from ._embedding_operators import bags_of_one, embedding, embedding_bag, grad_of_weights
-from ._fused import optimizer_of
-from ._operator import once_differentiable
-from ._sparse_gradients import make_grad
-from ._update_operators import apply_rows_
-from ._waiting import must_not_wait
+from .._operators.embeddings import bags_of_one, embedding, embedding_bag, grad_of_weights
+from .._operators.operator import once_differentiable
+from .._operators.updates import apply_rows_
+from .._pooling.waiting import must_not_wait
+from .by_table import ByTable
+from .fused import optimizer_of
+from .sparse_gradients import make_grad
 
 # Gradient of pooled rows, ids, offsets, weights, mode, include_last_offset, padding_idx, accumulation, and whether the
 # table is updated at once -> values, rows.

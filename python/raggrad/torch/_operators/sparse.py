@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.library import get_ctx, register_fake
 
-from ._operator import Operator
+from .operator import Operator
 
 # Rows added to rows.
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _embedding_operators as embeddings
-from . import _load
-from ._operator import once_differentiable
-from ._sparse_gradients import make_grad
-from ._update_operators import embedding_bag_planned_grad_apply_
+from .. import _load
+from .._operators import embeddings
+from .._operators.operator import once_differentiable
+from .._operators.updates import embedding_bag_planned_grad_apply_
+from .._tables.sparse_gradients import make_grad
 
 if TYPE_CHECKING:
-    from ._row_optimizer import RowOptimizer
+    from .._optimizers.row_optimizer import RowOptimizer
 
 _ops = torch.ops.raggrad
 

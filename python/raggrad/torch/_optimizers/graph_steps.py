@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from . import _load
+from .. import _load
 
 MAX_RATES = 2**20  # of one pair of betas: 8 MB
 LARGEST_BETA = 0.99996  # whose rates these are

@@ -8,7 +8,7 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.library import Library, register_fake
 
-from . import _load as _load
+from .. import _load as _load
 
 _library = Library("raggrad", "IMPL")
 

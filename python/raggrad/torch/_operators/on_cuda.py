@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.library import impl
 
-from . import _load as _load
+from .. import _load as _load
 
 ops = torch.ops.raggrad
 

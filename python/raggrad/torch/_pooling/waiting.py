@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from ._errors import named
-from ._operator import once_differentiable
-from ._planned_bags import Plan
-from ._update_operators import embedding_bag_planned_grad_apply_
+from .._errors import named
+from .._operators.operator import once_differentiable
+from .._operators.updates import embedding_bag_planned_grad_apply_
+from .planned import Plan
 
 if TYPE_CHECKING:
-    from ._row_optimizer import RowOptimizer
+    from .._optimizers.row_optimizer import RowOptimizer
 
 _asked = ContextVar("without_waiting", default=False)
 _NO_FAULT = -1  # word 1 of a report

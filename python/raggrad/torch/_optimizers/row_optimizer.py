@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim import optimizer as stock
 
-from . import _fused
-from . import _update_operators as ops
-from ._embedding_operators import embedding_bag_grad_rows
-from ._errors import named
-from ._graph_steps import GraphSteps, being_captured, can_be_captured
-from ._operators import coalesce_rows
-from ._settings import order_of
-from ._sparse_gradients import is_known
-
-
-class Rule(NamedTuple):
-    """The arguments of the operators that describe one step of one table."""
-
-    optimizer: str
-    learning_rate: float | Tensor  # a tensor in a CUDA graph, if replays can have different ones
-    epsilon: float = 0.0
-    beta1: float = 0.0
-    beta2: float = 0.0
-    step: int = 1
+from .._errors import named
+from .._operators import updates as ops
+from .._operators.embeddings import embedding_bag_grad_rows
+from .._operators.segments import coalesce_rows
+from .._settings import order_of
+from .._tables.fused import take_over
+from .._tables.sparse_gradients import is_known
+from .graph_steps import GraphSteps, being_captured, can_be_captured
+from .rule import Rule, state_type
 
 
 class RowOptimizer(Optimizer):
@@ -167,7 +157,7 @@ class RowOptimizer(Optimizer):
     def _take_over(self, group: dict[str, Any]) -> None:
         if self._fused:
             for table in group["params"]:
-                _fused.take_over(table, self)
+                take_over(table, self)
 
     def _count_step(self, table: Tensor) -> None:
         if table.grad is not None:
@@ -305,31 +295,3 @@ class RowOptimizer(Optimizer):
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
         """The next step of a table, whose states it makes if there are none."""
         raise NotImplementedError
-
-
-def state_type(table: Tensor) -> torch.dtype:
-    return torch.float64 if table.dtype == torch.float64 else torch.float32
-
-
-def new_state(table: Tensor, value: float) -> Tensor:
-    return torch.full_like(table, value, dtype=state_type(table), memory_format=torch.contiguous_format)
-
-
-def check_number(
-    name: str,
-    argument: str,
-    value: float | Tensor,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> None:
-    """Refuses numbers out of range, and NaN."""
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected one number, got {value.numel()}")
-    if at_least is not None and not value >= at_least:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected at least {at_least}, got {value}")
-    if above is not None and not value > above:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected more than {above}, got {value}")
-    if below is not None and not value < below:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected less than {below}, got {value}")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import _embedding_operators as embeddings
-from ._by_table import ByTable
-from ._data_parallel import refuse_data_parallel
-from ._operator import once_differentiable
-from ._sparse_gradients import leave_alone
-from ._update_operators import embedding_bag_grad_apply_
+from .._operators import embeddings
+from .._operators.operator import once_differentiable
+from .._operators.updates import embedding_bag_grad_apply_
+from .by_table import ByTable
+from .data_parallel import refuse_data_parallel
+from .sparse_gradients import leave_alone
 
 if TYPE_CHECKING:
-    from ._row_optimizer import RowOptimizer
+    from .._optimizers.row_optimizer import RowOptimizer
 
 _optimizers: ByTable[weakref.ref[RowOptimizer]] = ByTable()
 

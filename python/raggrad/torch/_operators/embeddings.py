@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.library import register_fake
 
-from ._operator import Operator
-from ._operators import fake_rows
-from ._sparse_gradients import make_grad
+from .._tables.sparse_gradients import make_grad
+from .operator import Operator
+from .segments import fake_rows
 
 
 @register_fake("raggrad::embedding_bag")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _load as _load
+from .. import _load as _load
 
 Save = Callable[[Any, tuple[Any, ...], Any], None]
 Backward = Callable[..., tuple[Any, ...]]

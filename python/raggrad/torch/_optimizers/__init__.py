@@ -1,0 +1,1 @@
+"""What the optimizers of raggrad.torch.optim share."""
