@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "raggrad/core/scratch.h"
 #include "raggrad/core/sum_grid.h"
@@ -17,15 +19,17 @@ namespace raggrad::sparse_fill_empty_rows {
 
 inline constexpr int kLanes = 8;  // sums that run side by side; lane l has values l, l + 8, ...
 
-// The largest finite magnitude of each part in values [begin, end). `begin` is a multiple of kLanes.
+// The largest finite magnitude of each part in values [begin, end). `begin` is a multiple of kLanes. Compares bits as
+// integers, which have the order of magnitudes: with floats g++ branches on the sign of every value.
 template <class P, int kParts>
 void FindLargest(const P* values, int64_t begin, int64_t end, SumType<P> (&largest)[kParts]) noexcept {
   using A = SumType<P>;
-  A lanes[kLanes] = {};
+  using Bits = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
+  constexpr auto kNotFinite = std::bit_cast<Bits>(std::numeric_limits<A>::infinity());  // and all above
+  Bits lanes[kLanes] = {};
   const auto take = [&](int64_t i, int lane) {
-    const A x = Widen(values[i]);
-    const A magnitude = x < 0 ? -x : x;
-    const A finite = magnitude <= std::numeric_limits<A>::max() ? magnitude : A{0};  // NaN is not
+    const Bits magnitude = std::bit_cast<Bits>(Widen(values[i])) & std::numeric_limits<Bits>::max();
+    const Bits finite = magnitude < kNotFinite ? magnitude : Bits{0};
     lanes[lane] = finite > lanes[lane] ? finite : lanes[lane];
   };
   int64_t i = begin;
@@ -33,7 +37,9 @@ void FindLargest(const P* values, int64_t begin, int64_t end, SumType<P> (&large
     for (int lane = 0; lane < kLanes; ++lane) take(i + lane, lane);
   }
   for (int lane = 0; i < end; ++i, ++lane) take(i, lane);
-  for (int lane = 0; lane < kLanes; ++lane) largest[lane % kParts] = std::max(largest[lane % kParts], lanes[lane]);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    largest[lane % kParts] = std::max(largest[lane % kParts], std::bit_cast<A>(lanes[lane]));
+  }
 }
 
 // Adds values [begin, end) to the sums of each part.
