@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "raggrad/core/version.h"
@@ -115,8 +116,11 @@ Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcep
   const auto is_there = [&] {
     return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == token;
   };
-  for (int query = 0; query < kTuning.await_max_queries; ++query) {
-    for (int look = 0; look < kTuning.await_looks_per_query; ++look) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::microseconds(kTuning.await_max_microseconds);
+  for (auto now = Clock::now(); now < end;) {
+    const auto next_query = now + std::chrono::microseconds(kTuning.await_microseconds_per_query);
+    for (; now < next_query; now = Clock::now()) {
       if (is_there()) return {};
     }
     const cudaError_t error = cudaStreamQuery(stream);

@@ -18,10 +18,10 @@ struct Tuning {
   int multiprocessors;         // of the GPU; it sizes grids whose blocks should all run at once
   int item_threads_per_block;  // of kernels in which each thread has one item and blocks share nothing
 
-  // How a host thread waits for a report (call.cu): it looks at pinned memory many times, then queries the stream once,
-  // over and over. At last it blocks.
-  int await_looks_per_query;
-  int await_max_queries;
+  // How a host thread waits for a report (call.cu): it looks at pinned memory all the time, and queries the stream now
+  // and then. At last it blocks until all of the stream's work is done, also what comes behind the report.
+  int await_microseconds_per_query;
+  int await_max_microseconds;
 
   // Pinned buffers for descriptions of pieces (staging.cuh).
   size_t staging_min_buffer_bytes;
@@ -88,9 +88,10 @@ inline constexpr Tuning kHopper = {
     .multiprocessors = 132,
     .item_threads_per_block = 256,  // not measured against others; such kernels wait for memory
 
-    .await_looks_per_query = 1000,  // takes a few us, a query takes one; not measured against others
-    .await_max_queries =
-        100,  // after some 100s of us a thread should not keep its core busy; not measured against others
+    .await_microseconds_per_query = 20,  // a query takes one; not measured against others
+    // Then a thread should not keep its core busy. It was 100 queries with 1,000 looks each, less than 100 us on a fast
+    // processor: forwards of segment-A then waited for their pooling, too, for 100 us.
+    .await_max_microseconds = 2000,
 
     // Pinning takes some 100 us a MiB, so buffers that were used lately are kept. Limits not measured against others.
     .staging_min_buffer_bytes = size_t{64} << 10,  // some 4,000 pieces, as many as one thread describes
