@@ -15,12 +15,14 @@ waits for each, and sees the time to start one and to notice its end, too.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import raggrad.jax as rj
 from raggrad.bench import measurement
 from raggrad.bench.timing import medians_in_turns
@@ -48,15 +50,17 @@ def unique_and_segment_sum(grad: Any, ids: Any, segment_ids: Any, num_rows: int)
     return jax.ops.segment_sum(scaled(grad, segment_ids), places, size), unique
 
 
-def sparse_segment_grad(grad: Any, ids: Any, segment_ids: Any, num_rows: int) -> Any:
-    return rj.sparse_segment_grad("mean", grad, ids, segment_ids, num_rows)
+def sparse_segment_grad(grad: Any, ids: Any, segment_ids: Any, num_rows: int, size: int | None = None) -> Any:
+    return rj.sparse_segment_grad("mean", grad, ids, segment_ids, num_rows, size=size)
 
 
 def gradients(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     arrays = [jax.device_put(jnp.asarray(inputs[name])) for name in ("grad", "indices", "segment_ids")]
     num_rows = int(inputs["dense_output_dim0"])
+    room = math.ceil(len(np.unique(inputs["indices"])) / 10_000) * 10_000  # known to who has seen some batches
     ways = {
         "sparse_segment_grad": sparse_segment_grad,
+        f"sparse_segment_grad with size={room:,}": partial(sparse_segment_grad, size=room),
         "JAX: unique + segment_sum": unique_and_segment_sum,
         "JAX: dense scatter-add": scatter_add,
     }

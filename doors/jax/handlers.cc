@@ -85,7 +85,7 @@ __attribute__((visibility("default"))) extern const raggrad_jax_handler raggrad_
     {"raggrad_bag", OnHost<Bag, kBagNames>, OnCuda<BagOrdered, kBagNames>},
     {"raggrad_bag_grad", OnHost<BagGrad, kBagNames>, OnCuda<BagGradOrdered, kBagNames>},
     {"raggrad_bag_weights_grad", OnHost<BagWeightsGrad, kBagNames>, OnCuda<BagWeightsGradOrdered, kBagNames>},
-    {"raggrad_bag_grad_rows", OnHost<BagGradRows, kBagNames>, OnCuda<BagGradRowsOrdered, kBagNames>},
+    {"raggrad_bag_grad_rows", OnHost<BagGradRows, kBagNames>, OnCuda<BagGradRowsDropping, kBagNames>},
     {"raggrad_apply_sgd", OnHost<ApplySgd, kUpdateNames>, nullptr},
     {"raggrad_apply_adagrad", OnHost<ApplyAdagrad, kUpdateNames>, nullptr},
     {"raggrad_apply_adam", OnHost<ApplyAdam, kUpdateNames>, nullptr},

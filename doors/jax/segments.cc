@@ -105,11 +105,13 @@ Status Pool(Call& call, const SegmentPooling& pooling, const TensorView& indices
                                                  TensorView::Scalar(num_segments), call.context()));
 }
 
-Status GradRows(Call& call, const Ids& ids) {
+// `operation` is SparseSegmentGradV2Padded, or drops ids by itself.
+template <class Operation>
+Status GradRows(Call& call, const Ids& ids, const Operation& operation) {
   const auto table_rows = static_cast<int32_t>(call.Integer("num_rows"));
   const int64_t size = call.Result(1).shape[0];
-  return Call::Done(SparseSegmentGradV2Padded(ids.Pooling(CombinerOf(call)), call.View(0), ids.ids, ids.segment_ids,
-                                              TensorView::Scalar(table_rows), size, call.context()));
+  return Call::Done(operation(ids.Pooling(CombinerOf(call)), call.View(0), ids.ids, ids.segment_ids,
+                              TensorView::Scalar(table_rows), size, call.context()));
 }
 
 // Puts the elements that were kept to their places among all, and zeros to the others.
@@ -214,10 +216,11 @@ Status BagGradRows(Call& call) {
   const int64_t table_rows = call.Integer("num_rows");
   // The engine takes any ids for a table without rows, as TensorFlow does.
   const bool no_rows = table_rows == 0 && ids.ids.dim(0) > 0;
-  Status done = no_rows ? MakeError(Code::kInvalidArgument, "an id is out of range") : GradRows(call, ids);
+  Status done = no_rows ? MakeError(Code::kInvalidArgument, "an id is out of range")
+                        : GradRows(call, ids, SparseSegmentGradV2Padded);
   return WithPosition(call, std::move(done), call.View(0).dim(0), table_rows);
 }
 
-Status BagGradRowsOrdered(Call& call) { return GradRows(call, IdsOf(call)); }
+Status BagGradRowsDropping(Call& call) { return GradRows(call, IdsOf(call), SparseSegmentGradV2PaddedInRange); }
 
 }  // namespace raggrad::jax_door

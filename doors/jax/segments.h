@@ -1,7 +1,8 @@
 // Rows pooled by segment, and their gradients.
 //
 // Segment ids come in any order, and those out of range are dropped, as jax.ops.segment_sum does it. In host memory the
-// handlers below order and drop; for a GPU, XLA does both before it calls the handlers whose names end in Ordered.
+// handlers below order and drop. For a GPU, XLA does both before it calls the handlers whose names end in Ordered; the
+// one that ends in Dropping needs no help.
 #pragma once
 
 #include "adapter.h"
@@ -24,6 +25,6 @@ Status BagWeightsGrad(Call& call);
 Status BagWeightsGradOrdered(Call& call);
 // grad, ids, segment_ids[, weights] -> values, ids, report
 Status BagGradRows(Call& call);
-Status BagGradRowsOrdered(Call& call);
+Status BagGradRowsDropping(Call& call);
 
 }  // namespace raggrad::jax_door

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._calls import REPORT, Settings, Shaped, call, count_of, poisoned
+from ._calls import REPORT, Settings, Shaped, call, count_of
 
 
 def _segments(segment_ids: jax.Array, s: Settings) -> jax.Array:
@@ -105,24 +105,8 @@ def bag_weights_grad(
 
 
 def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
-    """Values, ids and their number. Ids that are dropped have row num_rows, which is padding already. It is the last
-    row, so that it is the one that is lost where there is no room.
-    """
-    segments = _segments(segment_ids, s)
-    dropped = segments == s.num_segments
-    known = jnp.where(dropped, jnp.array(s.num_rows, ids.dtype), jnp.where(ids < s.num_rows, ids, -1))
+    """Values, ids and their number. The handler drops ids by itself, and writes NaN after a fault."""
     results = (Shaped((s.size, *grad.shape[1:]), grad.dtype), Shaped((s.size,), ids.dtype), REPORT)
-    values, unique, report = _call(
-        "raggrad_bag_grad_rows",
-        results,
-        _with_zero_row(grad),
-        known,
-        segments,
-        _kept(weights, segments, s),
-        s=s,
-        num_rows=np.int64(s.num_rows + 1),
-    )
-    count = count_of(report) - jnp.any(dropped).astype(np.int32)
-    if s.size < min(ids.shape[0], s.num_rows):  # maybe too little room; after other faults values are NaN already
-        values = poisoned(values, report, count)
-    return values, jnp.minimum(unique, s.num_rows), count
+    arrays = grad, ids, segment_ids, weights
+    values, unique, report = _call("raggrad_bag_grad_rows", results, *arrays, s=s, num_rows=np.int64(s.num_rows))
+    return values, unique, count_of(report)

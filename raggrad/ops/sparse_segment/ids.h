@@ -22,6 +22,10 @@ struct SegmentIds {
   // Of bags, whose numbers are the segment ids: bag b has the ids from offsets[b] on (SegmentPlan::MakeOfBags). On a
   // GPU the plan makes segment_ids of them; null: they are there.
   const TensorView* offsets = nullptr;
+  // Whether ids whose segment is out of range are left out, whatever row they name. Else they are faults. Only for
+  // padded gradients on a GPU: the plan sorts them behind all others, as row table_rows, and the report does not count
+  // that row, so that padding is written over its sum. table_rows < 2^32.
+  bool drops_out_of_range = false;
 
   int64_t n() const noexcept { return indices.dim(0); }
   bool position_is_segment() const noexcept { return segment_ids.data == nullptr; }

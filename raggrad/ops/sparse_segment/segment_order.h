@@ -1,4 +1,5 @@
-// Ids in any order, for operators that need their segments in order, and ids out of range. Host memory only.
+// Ids in any order, for operators that need their segments in order, and ids out of range. Host memory, but for the
+// last function.
 // Internal to the library, and exported for its doors and bindings.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include "raggrad/core/result.h"
 #include "raggrad/core/tensor.h"
 #include "raggrad/core/tensor_view.h"
+#include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 #pragma GCC visibility push(default)
 namespace raggrad {
@@ -39,6 +41,13 @@ Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, i
 
 // out[i] = values[positions[i]], for a vector of any type but strings. `values` has all of these positions.
 Result<Tensor> TakeAt(const TensorView& values, const TensorView& positions, const Context& ctx = {}) noexcept;
+
+// SparseSegmentGradV2Padded of the ids whose segments are in range, in device memory. The others may name any row. Ids
+// are dropped while they are sorted, which costs nothing. UNIMPLEMENTED in host memory, where KeepInRange does it, and
+// for WeightDivisor::kWeights.
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2PaddedInRange(
+    const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+    const TensorView& dense_output_dim0, int64_t max_unique, const Context& ctx = {}) noexcept;
 
 }  // namespace raggrad
 #pragma GCC visibility pop

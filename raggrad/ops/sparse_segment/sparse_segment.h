@@ -63,7 +63,8 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pool
                                                       const Context& ctx = {}) noexcept;
 
 // SparseSegmentGradV2 with room for max_unique rows (ops/padded.h): never waits for a GPU, and can be captured. The
-// number of rows, num_unique, is CheckPadded's. After a fault in the ids the whole output is NaN.
+// number of rows, num_unique, is CheckPadded's. After a fault in the ids, and with too little room, a
+// GPU's whole output is NaN.
 struct SparseSegmentGradV2PaddedOutput {
   Tensor output;                 // [max_unique, inner...]: the rows, then rows of +0
   Tensor sorted_unique_indices;  // [max_unique]: their indices, then dense_output_dim0

@@ -5,6 +5,7 @@
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/segment_order.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/weights/weights.h"
 
@@ -138,6 +139,20 @@ Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2Padded(const SegmentP
   using namespace sparse_segment;
   const Result<GradProblem> problem = Check(pooling, true, grad, indices, segment_ids, dense_output_dim0);
   if (!problem.ok()) return problem.status();
+  return GradV2Padded(*problem, FormOf(pooling.combiner), max_unique, ctx);
+}
+
+Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2PaddedInRange(
+    const SegmentPooling& pooling, const TensorView& grad, const TensorView& indices, const TensorView& segment_ids,
+    const TensorView& dense_output_dim0, int64_t max_unique, const Context& ctx) noexcept {
+  using namespace sparse_segment;
+  Result<GradProblem> problem = Check(pooling, true, grad, indices, segment_ids, dense_output_dim0);
+  if (!problem.ok()) return problem.status();
+  if (grad.device.is_cpu() || (problem->is_weighted() && problem->is_scaled() && !problem->divides_by_count())) {
+    return MakeError(Code::kUnimplemented, problem->ids.op,
+                     ": ids out of range are dropped only in device memory, where nothing divides by weights");
+  }
+  problem->ids.drops_out_of_range = true;
   return GradV2Padded(*problem, FormOf(pooling.combiner), max_unique, ctx);
 }
 

@@ -149,9 +149,9 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
   if (!report.ok()) return report.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const ReportTo to = {report->As<PaddedReport>(), /*token=*/0, form, max_unique};
-  const Status queued = p.ids.n() == 0 || p.ids.table_rows == 0
-                            ? QueueEmptyReport(call, p.ids, to)
-                            : QueueGradV2(call, p, sink, to, SegmentOrder::kUnknown);
+  const bool no_rows = p.ids.table_rows == 0 && !p.ids.drops_out_of_range;  // ids that are kept are then faults
+  const Status queued = p.ids.n() == 0 || no_rows ? QueueEmptyReport(call, p.ids, to)
+                                                  : QueueGradV2(call, p, sink, to, SegmentOrder::kUnknown);
   if (!queued.ok()) return queued;
   const int64_t width = Shape::Product(p.grad.shape.tail()).value_or(0);  // p.width is 0 without a table
   if (Status s = PadRows(call, sink, width, p.ids.table_rows, to.report); !s.ok()) return s;

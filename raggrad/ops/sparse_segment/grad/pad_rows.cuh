@@ -25,15 +25,17 @@ __device__ void FillRange(T* begin, T* end, T value) {
   if (thread < left) begin[thread < head ? thread : thread + words * kColumns] = value;
 }
 
-// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. After a fault all values are NaN,
-// so that nobody who does not read the report takes them for a gradient.
+// Pads a GradV2Padded output: zeros after its rows, table_rows after its unique rows. After a fault, and with too
+// little room, all values are NaN, so that nobody who does not read the report takes them for a gradient.
+//
+// Memory limits it: zeros that were written beside the sums, or beside the plan, took as long (docs/gpu.md).
 template <class T>
 __global__ void PadRowsKernel(const PaddedReport* report, T* output, int64_t width, int64_t max_unique,
                               void* unique_rows, bool unique_is_wide, int64_t table_rows) {
   const int64_t num_unique = min(static_cast<int64_t>(report->count), max_unique);
-  const bool fault = report->fault != PaddedReport::kNoFault;
-  FillRange(output + (fault ? 0 : num_unique) * width, output + max_unique * width,
-            cuda::Narrow<T>(fault ? SumType<T>{NAN} : SumType<T>{0}));
+  const bool bad = report->fault != PaddedReport::kNoFault || report->count > static_cast<uint64_t>(max_unique);
+  FillRange(output + (bad ? 0 : num_unique) * width, output + max_unique * width,
+            cuda::Narrow<T>(bad ? SumType<T>{NAN} : SumType<T>{0}));
   if (unique_is_wide) {
     auto* const rows = static_cast<int64_t*>(unique_rows);
     FillRange(rows + num_unique, rows + max_unique, table_rows);

@@ -24,7 +24,7 @@ struct Plan {
   Scratch<Contribution> contributions;      // [n], sorted by row; those of a row are in input order
   Scratch<uint32_t> positions;              // [n]: the id that each contribution comes from; empty if not wanted
   Scratch<uint32_t> memory;                 // holds the next two arrays
-  const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group
+  const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group, dropped ids too
   const uint32_t* counts = nullptr;         // ids per segment; null if not wanted
   const uint32_t* descending = nullptr;     // one word: not 0 if segment ids do not ascend
   SegmentOrder order = SegmentOrder::kUnknown;

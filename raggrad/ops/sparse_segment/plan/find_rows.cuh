@@ -139,7 +139,8 @@ static __global__ void __launch_bounds__(kFindThreads) FindRowsKernel(const Rows
   const uint32_t num_unique = SumBefore(job.unique_before, job.groups);
   if (thread != 0) return;
   job.unique_before[job.groups] = num_unique;
-  report.Write(num_unique, first_fault, descending);
+  const bool dropped = job.sorted[job.n - 1].row == report.table_rows;  // ids that are dropped look like one more row
+  report.Write(num_unique - (dropped ? 1 : 0), first_fault, descending);
 }
 
 inline Status QueueFindRows(const Call& call, const RowsJob& job, const ReportJob& report) noexcept {

@@ -71,7 +71,7 @@ struct Sorted {
 
 Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                          const BagSegments& bags, const uint32_t* only_if) noexcept {
-  const SortShape shape(ids.n(), ids.table_rows);
+  const SortShape shape(ids.n(), ids.table_rows + (ids.drops_out_of_range ? 1 : 0));
   Sorted sorted;
   Plan& plan = sorted.plan;
   Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.device_memory(), ids.n());
@@ -83,8 +83,8 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
   // One block of memory: the states of the sort's tiles, the notes and the counts, which start as zeros; then
   // unique_before.
   const int64_t groups = GroupsOf(ids.n());
-  // At least one count: bad segment ids become 0.
-  const int64_t counts = parts.counts ? std::max<int64_t>(ids.num_segments, 1) : 0;
+  // One more than segments: for ids that are dropped, and for bad segment ids, which become 0.
+  const int64_t counts = parts.counts ? ids.num_segments + 1 : 0;
   constexpr int64_t kWord = sizeof(uint32_t), kNotes = sizeof(Notes) / kWord;
   const int64_t states = shape.passes * shape.states() * (shape.wide ? 2 : 1);
   const int64_t zeros = states + kNotes + counts;
@@ -120,6 +120,7 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
                           .num_segments = ids.num_segments,
                           .per_block = Blocks(ids.n(), int64_t{blocks} * kPrepareThreads) * int64_t{kPrepareThreads},
                           .segments_first = ids.segments_first,
+                          .drops_out_of_range = ids.drops_out_of_range,
                           .positions = parts.positions,
                           .contributions = unsorted,
                           .in_place = may_ascend ? result : nullptr,

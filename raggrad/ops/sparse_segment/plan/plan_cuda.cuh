@@ -89,8 +89,8 @@ struct BagSegments {
 
 // Queues the making of a plan; its num_unique and order stay unset. With positions, contributions have these in place
 // of segments, and the plan's array of positions is not filled: who puts the segments back does that. Bad ids become 0.
-// n and table_rows must be positive. ids.segment_ids of bags are those that `bags` gets. UNIMPLEMENTED for sizes that
-// do not fit in 32 bits.
+// n must be positive, and table_rows, too, unless ids are dropped. ids.segment_ids of bags are those that `bags` gets.
+// UNIMPLEMENTED for sizes that do not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                        const ReportTo& to, const BagSegments& bags = {}) noexcept;
 

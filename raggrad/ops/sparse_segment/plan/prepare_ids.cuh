@@ -69,13 +69,14 @@ struct PrepareJob {
   int64_t num_segments;
   int64_t per_block;  // ids
   bool segments_first;
-  bool positions;  // contributions get positions in place of segments
+  bool drops_out_of_range;  // as in SegmentIds
+  bool positions;           // contributions get positions in place of segments
   Contribution* contributions;
   Contribution* in_place;  // null, or where contributions belong if their rows ascend: notes->unsorted tells
   int passes;
   int digit_bits;
   Notes* notes;
-  uint32_t* counts;  // of ids per segment; may be null
+  uint32_t* counts;  // of ids per segment, and then of those that are dropped; may be null
   IdCopies copies;
   Offsets offsets;          // to check
   const uint32_t* only_if;  // null, or a word: nothing is done if it is 0
@@ -149,10 +150,12 @@ static __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const Pr
     for (int k = 0; k < kPerThread; ++k) {
       const int64_t i = first + k * kPrepareThreads;
       const bool exists = k < count;
-      const uint32_t row = exists ? OrZero(rows[k], job.table_rows) : 0;
+      uint32_t row = exists ? OrZero(rows[k], job.table_rows) : 0;
       const uint32_t segment = exists ? OrZero(segments[k], job.num_segments) : 0;
+      const bool dropped = job.drops_out_of_range && exists && !InRange(segments[k], job.num_segments);
+      if (dropped) row = static_cast<uint32_t>(job.table_rows);
       if (exists) {
-        CheckId(job, i, rows[k], segments[k]);
+        if (!dropped) CheckId(job, i, rows[k], segments[k]);
         job.contributions[i] = {row, job.positions ? static_cast<uint32_t>(i) : segment};
         if (job.positions && i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
         if (job.in_place != nullptr) {
@@ -163,7 +166,9 @@ static __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const Pr
       if (exists && job.copies.indices != nullptr) job.copies.indices[i] = static_cast<int32_t>(row);
       if (exists && job.copies.segment_ids != nullptr) job.copies.segment_ids[i] = static_cast<int32_t>(segment);
       CountDigits(job, histograms, exists, row);
-      if (job.counts != nullptr) CountRuns(job.counts, exists, segment);
+      if (job.counts != nullptr) {
+        CountRuns(job.counts, exists, dropped ? static_cast<uint32_t>(job.num_segments) : segment);
+      }
     }
   }
   __syncthreads();
