@@ -40,7 +40,10 @@ class EmbeddingBagCollection(nn.Module):
     names the feature; compiled code cannot name it.
 
     `state_dict` has `<name>.weight` for every table, as an nn.ModuleDict (or nn.ModuleList) of nn.EmbeddingBag has, so
-    checkpoints load both ways. `padding_idx` is the same for all tables; negative ones count from each table's end.
+    checkpoints load both ways. `tables.user.weight` is there, too, unless the module has something of that name; torch
+    looks for it when it saves a model over many processes.
+
+    `padding_idx` is the same for all tables; negative ones count from each table's end.
 
     >>> import torch, raggrad.torch as rt
     >>> tables = rt.EmbeddingBagCollection({"user": (100, 8), "words": (500, 8)}, mode="sum")
@@ -87,6 +90,8 @@ class EmbeddingBagCollection(nn.Module):
         for name, place in self._places.items():
             padding_row = row_number(_feature(name), padding_idx, self.weight_of(name))
             self._places[name] = place._replace(table=place.table._replace(padding_idx=padding_row))
+            if not hasattr(self, name):
+                setattr(self, name, _Table(self, name))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -237,6 +242,17 @@ class EmbeddingBagCollection(nn.Module):
                 weight.copy_(state_dict[key])
         if strict:
             unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in wanted)
+
+
+class _Table:
+    """What is found under the name of a table: torch.distributed.checkpoint walks attributes by keys of state_dict."""
+
+    def __init__(self, owner: EmbeddingBagCollection, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    @property
+    def weight(self) -> Tensor:
+        return self._owner.weight_of(self._name)
 
 
 def _feature(name: str | int) -> str:

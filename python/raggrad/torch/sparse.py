@@ -25,14 +25,15 @@ def index_add(
     index: Tensor | None = None,
     source: Tensor | None = None,
     *,
-    alpha: float = 1.0,
+    alpha: complex = 1,
     accumulation: str | None = None,
 ) -> Tensor:
     """input with alpha * source[i] added to slice index[i] of dimension `dim`, for every i: torch.index_add.
 
     Slices of one place are first added up, half and bfloat16 in float32, then to the input: the same bits on every run
-    and with any number of threads, also where torch's function depends on chance. Floating-point types only. Copies the
-    input, and source too if `dim` is not 0; takes up to 24 bytes per index besides.
+    and with any number of threads, also where torch's function depends on chance. Copies the input, and source too if
+    `dim` is not 0; takes up to 24 bytes per index besides. Parts of complex numbers are added by themselves. Integers
+    and bools are left to torch, whose sums of them do not depend on the order.
 
     >>> import torch, raggrad.torch as rt
     >>> rt.index_add(torch.zeros(3, 1), 0, torch.tensor([2, 0, 2]), torch.tensor([[1.0], [2.0], [4.0]]))
@@ -47,6 +48,14 @@ def index_add(
     check_tensor("index_add", "source", source)
     if input.dim() == 0 and source.dim() == 0:
         return index_add(input[None], dim, index, source[None], alpha=alpha, accumulation=accumulation)[0]
+    if input.is_complex() and source.dtype == input.dtype and not isinstance(alpha, complex):
+        parts = torch.view_as_real(input), torch.view_as_real(source)
+        place = dim if dim >= 0 else dim - 1
+        sums = index_add(parts[0], place, index, parts[1], alpha=alpha, accumulation=accumulation)
+        return torch.view_as_complex(sums.contiguous())
+    if not input.is_floating_point():
+        _check_index(index, input.shape[dim])
+        return torch.index_add(input, dim, index, source, alpha=alpha)
     rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))
     if slices.shape[1:] != rows.shape[1:] or input.dim() != source.dim():
         raise ValueError(
@@ -61,11 +70,23 @@ def index_add(
     return sums if dim == 0 else sums.movedim(0, dim)
 
 
+def _check_index(index: Tensor, rows: int) -> None:
+    """Torch's function stops the program on a GPU. Not where a tensor has no numbers to look at."""
+    if index.numel() == 0 or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return
+    for number in torch.aminmax(index):
+        if not 0 <= number < rows:
+            expected = f"0 to {rows - 1}" if rows else "none, because there are no places"
+            raise ValueError(f"raggrad.torch.index_add: index: expected {expected}, got {int(number)}")
+
+
 def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:
     """The sparse tensor with every place once, in order: Tensor.coalesce(), with the same bits on every run.
 
     A tensor that is marked coalesced is returned as it is. The sparse dimensions may have up to 2^32 places together.
-    Takes up to 24 bytes per entry besides the result, and 8 more for each if there are several sparse dimensions.
+    Takes up to 24 bytes per entry besides the result, and 8 more for each if there are several sparse dimensions. Parts
+    of complex numbers are added by themselves. Integers and bools are left to torch, whose sums of them do not depend
+    on the order.
 
     >>> import torch, raggrad.torch as rt
     >>> twice = torch.sparse_coo_tensor(torch.tensor([[7, 3, 7]]), torch.tensor([1.0, 2.0, 4.0]), (10,))
@@ -73,7 +94,11 @@ def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:
     tensor([2., 5.])
     """
     _check_coo("coalesce", coo)
-    return coo if coo.is_coalesced() else _Coalesce.apply(coo, order_of(accumulation))
+    if coo.is_coalesced():
+        return coo
+    if not (coo.is_floating_point() or coo.is_complex()):
+        return coo.coalesce()
+    return _Coalesce.apply(coo, order_of(accumulation))
 
 
 class _Coalesce(torch.autograd.Function):
@@ -85,10 +110,13 @@ class _Coalesce(torch.autograd.Function):
         count = torch.Size(shape).numel()
         if count > _MOST_PLACES:
             raise ValueError(f"raggrad.torch.coalesce: coo: expected at most {_MOST_PLACES} places, got {count}")
+        values = coo._values()
+        parts = torch.view_as_real(values) if values.is_complex() else values
         try:
-            values, unique = coalesce_rows(coo._values(), _numbers_of(places, shape), count, accumulation)
+            parts, unique = coalesce_rows(parts, _numbers_of(places, shape), count, accumulation)
         except RuntimeError as error:
             raise named(error, "coalesce", values="coo", rows="coo", indices="coo") from None
+        values = torch.view_as_complex(parts) if values.is_complex() else parts
         indices = torch.stack(torch.unravel_index(unique, shape)) if len(shape) > 1 else unique.unsqueeze(0)
         return torch.sparse_coo_tensor(indices, values, coo.shape, is_coalesced=True, check_invariants=False)
 

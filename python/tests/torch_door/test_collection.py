@@ -163,6 +163,24 @@ def test_checkpoints_load_both_ways() -> None:
     assert torch.equal(together.weight_4, other[0].weight_4)
 
 
+def test_torch_finds_tables_by_the_keys_of_checkpoints() -> None:
+    """torch.distributed.checkpoint walks attributes. A name that the module has itself is not replaced."""
+    state_dicts = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+    assert rt.EmbeddingBagCollection({"mode": (4, 3)}).mode == "mean"
+    model = torch.nn.Sequential()
+    model.named = rt.EmbeddingBagCollection({"a": (5, 3)})
+    model.listed = rt.EmbeddingBagCollection([(5, 3), (2, 3)])
+    saved = state_dicts.get_model_state_dict(model)
+    assert list(saved) == ["named.a.weight", "listed.0.weight", "listed.1.weight"]
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        copied.named.a.weight.fill_(7)
+    assert copied.named.weight_of("a").eq(7).all()
+    assert not model.named.weight_of("a").eq(7).any()
+    state_dicts.set_model_state_dict(copied, saved)
+    assert torch.equal(copied.named.weight_of("a"), model.named.weight_of("a"))
+
+
 def test_checkpoints_that_do_not_fit() -> None:
     together = rt.EmbeddingBagCollection(TABLES)
     state = together.state_dict()

@@ -89,6 +89,45 @@ def test_index_add_along_the_first_dimension_unless_told() -> None:
         rt.index_add(table, 0, index)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int32, torch.int64, torch.uint8, torch.complex64, torch.complex128]
+)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_index_add_of_numbers_that_are_no_floats(dtype: Any, dim: int) -> None:
+    table, source = (leaf(6, 6, seed=seed).detach().mul(20).to(dtype) for seed in (1, 2))
+    if dtype.is_complex:
+        table, source = table * (1 + 2j), source * (3 - 1j)
+    index = torch.tensor([5, 0, 5, 5, 2, 0])
+    torch.testing.assert_close(
+        rt.index_add(table, dim, index, source, alpha=3), torch.index_add(table, dim, index, source, alpha=3)
+    )
+    torch.testing.assert_close(rt.index_add(table[0, 0], 0, torch.tensor(0), source[0, 0]), table[0, 0] + source[0, 0])
+    if not dtype.is_complex:
+        with pytest.raises(ValueError, match=r"index_add: index: expected 0 to 5, got 6"):
+            rt.index_add(table, dim, index + 1, source)
+
+
+def test_gradients_of_complex_numbers() -> None:
+    table, source = (torch.complex(leaf(4, 3, seed=seed), leaf(4, 3, seed=9)).detach() for seed in (1, 2))
+    operands = table.requires_grad_(), source.requires_grad_()
+    index = torch.tensor([2, 0, 2])
+    assert torch.autograd.gradcheck(lambda t, x: rt.index_add(t, 1, index, x, alpha=0.5), operands)
+    place = torch.tensor([[2, 0, 2, 1]])
+    assert torch.autograd.gradcheck(
+        lambda x: rt.coalesce(torch.sparse_coo_tensor(place, x, (3, 3))).to_dense(), operands[1:]
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64])
+def test_coalesce_of_numbers_that_are_no_floats(dtype: Any) -> None:
+    values = torch.tensor([[1, 2], [0, 1], [1, 0]]).to(dtype)
+    coo = torch.sparse_coo_tensor(torch.tensor([[2, 0, 2], [1, 1, 1]]), values, (3, 4, 2))
+    ours, theirs = rt.coalesce(coo), coo.coalesce()
+    assert ours.is_coalesced()
+    assert torch.equal(ours.indices(), theirs.indices())
+    assert torch.equal(ours.values(), theirs.values())
+
+
 def test_index_add_has_the_same_bits_with_any_number_of_threads(threads: None) -> None:
     index, source = random_bags(bags=30_000, rows=50).ids, torch.randn(80_000, 16)
     results = []
