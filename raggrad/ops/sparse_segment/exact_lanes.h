@@ -56,18 +56,14 @@ template <Isa I, class T>
   if constexpr (std::is_same_v<T, BFloat16>) {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
     return reinterpret_cast<Values>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return reinterpret_cast<Values>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))));
   }
 #elif defined(__AVX2__)
   if constexpr (std::is_same_v<T, BFloat16>) {
     const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(values));
     return reinterpret_cast<Values>(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16));
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return reinterpret_cast<Values>(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(values))));
   }
 #endif
-  if constexpr (std::is_same_v<T, Half>) {
+  if constexpr (std::is_same_v<T, Half> && !kLoadsHalf<I>) {
     float wide[Lanes<I, float>::kCount];
     cpu::Convert<I>::WidenRow(values, wide, Lanes<I, float>::kCount);
     return LoadAs<Values>(wide);

@@ -41,10 +41,36 @@ struct Halves {
   typedef uint32_t Wide __attribute__((vector_size(kLanes * 4)));    // NOLINT
 };
 
-// Loads a vector of values that need no conversion, or of bfloat16, which widens in registers.
+// Whether LoadAs takes half: on the levels of x86 that have F16C.
+template <Isa I>
+inline constexpr bool kLoadsHalf = I == Isa::kX86V3 || I == Isa::kX86V4;
+
+#if defined(__F16C__)
+// Loads a vector of half. With a mask, of all lanes, where g++ 12 warns of the intrinsic without one.
+template <class V>
+[[gnu::always_inline]] inline V LoadHalf(const Half* values) noexcept {
+  [[maybe_unused]] const auto* const halves = reinterpret_cast<const __m128i*>(values);
+  if constexpr (sizeof(V) == 16) {
+    return reinterpret_cast<V>(_mm_cvtph_ps(_mm_loadl_epi64(halves)));
+  } else if constexpr (sizeof(V) == 32) {
+    return reinterpret_cast<V>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+  } else {
+#if defined(__AVX512F__)
+    const auto* const all = reinterpret_cast<const __m256i*>(values);
+    return reinterpret_cast<V>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(all)));
+#endif
+  }
+}
+#endif
+
+// Loads a vector of values that need no conversion, or of 16-bit types, which widen in registers.
 template <class V, class T>
 [[gnu::always_inline]] inline V LoadAs(const T* values) noexcept {
+#if defined(__F16C__)
+  if constexpr (std::is_same_v<T, Half>) return LoadHalf<V>(values);
+#else
   static_assert(!std::is_same_v<T, Half>);
+#endif
   V vector;
   if constexpr (std::is_same_v<T, BFloat16>) {
     constexpr int64_t kLanes = sizeof(V) / sizeof(float);

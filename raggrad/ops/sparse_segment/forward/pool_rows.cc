@@ -13,9 +13,10 @@ constexpr int64_t kAhead = 12;        // ids between a prefetch and its use: som
 // Segments of fewer rows are scaled by a reciprocal, after their only group; the others are divided at the end.
 constexpr int64_t kDivided = 10;
 
-// x86 is fast only if it widens half eight at a time, before the sum. All else is widened in the loop of the sum.
+// Compilers vectorise the loop of the sum for all types but half on x86. There its vectors are written out, or, on the
+// level that cannot widen half in registers, it is widened before the sum.
 template <Isa I, class T>
-constexpr bool kWidensFirst = I != Isa::kArmV8&& std::is_same_v<T, Half>;
+constexpr bool kIsHalfOnX86 = I != Isa::kArmV8&& std::is_same_v<T, Half>;
 
 // Sets sums[c] = (rows[0][c] + rows[1][c] + ...) * factor for a segment's first group. Adds the sum of any other group
 // to sums[c].
@@ -36,6 +37,23 @@ template <Isa I, bool kFirst, int kRows, class T>
   }
 }
 
+// The same for as many columns as fill vectors. Returns their number.
+template <Isa I, bool kFirst, int kRows>
+[[gnu::always_inline]] inline int64_t AddHalfVectors(const Half* const (&rows)[kRows], float factor,
+                                                     float* __restrict sums, int64_t columns) noexcept {
+  using V = typename Vector<I, float>::Type;
+  constexpr int64_t kLanes = Vector<I, float>::kLanes;
+  int64_t c = 0;
+  for (; c + kLanes <= columns; c += kLanes) {
+    V sum = LoadVector<I>(rows[0] + c);
+#pragma GCC unroll 16
+    for (int r = 1; r < kRows; ++r) sum += LoadVector<I>(rows[r] + c);
+    sum = kFirst ? sum * factor : LoadVector<I>(sums + c) + sum;
+    __builtin_memcpy(sums + c, &sum, sizeof(sum));
+  }
+  return c;
+}
+
 // Adds the rows that ids [id, id + kRows) name.
 template <Isa I, bool kFirst, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void AddGroup(const PoolJob<T, Idx>& job, int64_t id, int64_t column, int64_t columns,
@@ -45,14 +63,17 @@ template <Isa I, bool kFirst, int kRows, class T, class Idx>
     rows[r] = job.row(id + r) + column;
     if (id + r + kAhead < job.num_ids) PrefetchRow<I>(job.row(id + r + kAhead) + column, columns);
   }
-  if constexpr (kWidensFirst<I, T>) {
+  if constexpr (kIsHalfOnX86<I, T>) {
+    int64_t done = 0;
+    if constexpr (kLoadsHalf<I>) done = AddHalfVectors<I, kFirst>(rows, factor, sums, columns);
+    if (done == columns) return;
     float wide[kRows][kBlock];
     const float* wide_rows[kRows];
     for (int r = 0; r < kRows; ++r) {
-      cpu::Convert<I>::WidenRow(rows[r], wide[r], columns);
+      cpu::Convert<I>::WidenRow(rows[r] + done, wide[r], columns - done);
       wide_rows[r] = wide[r];
     }
-    AddRows<I, kFirst>(wide_rows, factor, sums, columns);
+    AddRows<I, kFirst>(wide_rows, factor, sums + done, columns - done);
   } else {
     AddRows<I, kFirst>(rows, factor, sums, columns);
   }

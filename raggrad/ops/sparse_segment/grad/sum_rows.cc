@@ -37,19 +37,19 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
   constexpr int64_t kLanes = Vector<I, A>::kLanes;
   V totals[kVectors] = {};
   ForEachRow<I, kScaled>(job, begin, end, column, kVectors * kLanes, [&](const T* row, A scale) {
-    A wide[kIsShortFloat<T> ? kVectors * kLanes : 1];
-    const A* values;
-    if constexpr (kIsShortFloat<T>) {
-      cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
-      values = wide;
-    } else {
-      values = row;
-    }
+    const auto add = [&](const auto* values) __attribute__((always_inline)) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      V x;
-      __builtin_memcpy(&x, values + v * kLanes, sizeof(x));
-      totals[v] += kScaled ? x * scale : x;
+      for (int v = 0; v < kVectors; ++v) {
+        const V x = LoadVector<I>(values + v * kLanes);
+        totals[v] += kScaled ? x * scale : x;
+      }
+    };
+    if constexpr (kIsShortFloat<T> && !(std::is_same_v<T, Half> && kLoadsHalf<I>)) {
+      A wide[kVectors * kLanes];
+      cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
+      add(wide);
+    } else {
+      add(row);
     }
   });
   if constexpr (kIsShortFloat<T>) {
