@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import torch
 from torch import Tensor
 
 _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
@@ -15,6 +16,14 @@ def check_tensor(function: str, argument: str, value: Any) -> None:
     """Refuses an argument of the user's function that is no tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"raggrad.torch.{function}: {argument}: expected a tensor, got {type(value).__name__}")
+
+
+def check_range(function: str, argument: str, ids: Tensor, rows: int) -> None:
+    """Refuses ids that are no rows, where torch would write elsewhere or stop the program on a GPU. Waits for a GPU."""
+    for number in torch.aminmax(ids) if ids.numel() else ():
+        if not 0 <= number < rows:
+            expected = f"0 to {rows - 1}" if rows else "none, because there are no rows"
+            raise ValueError(f"raggrad.torch.{function}: {argument}: expected {expected}, got {number}")
 
 
 def named(error: RuntimeError, function: str, **arguments: str) -> Exception:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ._errors import check_tensor, named
+from ._errors import check_range, check_tensor, named
 from ._operators import embeddings as ops
 from ._pooling import waiting
 from ._pooling.planned import FusedPlannedBag, PlannedBag, serves
@@ -260,6 +260,4 @@ def _check_ids(name: str, ids: Tensor, rows: int) -> None:
     """Torch shortens rows before it looks at the next id, and on a GPU wherever an id points."""
     if ids.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"raggrad.torch.{name}: input: expected int32 or int64, got {ids.dtype}")
-    for number in torch.aminmax(ids) if ids.numel() else ():
-        if not 0 <= number < rows:
-            raise ValueError(f"raggrad.torch.{name}: input: expected 0 to {rows - 1}, got {number}")
+    check_range(name, "input", ids, rows)

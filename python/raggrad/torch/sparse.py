@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._errors import check_tensor, named
+from ._errors import check_range, check_tensor, named
 from ._operators import sparse as ops
 from ._operators.segments import coalesce_rows
 from ._settings import order_of
@@ -72,12 +72,8 @@ def index_add(
 
 def _check_index(index: Tensor, rows: int) -> None:
     """Torch's function stops the program on a GPU. Not where a tensor has no numbers to look at."""
-    if index.numel() == 0 or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return
-    for number in torch.aminmax(index):
-        if not 0 <= number < rows:
-            expected = f"0 to {rows - 1}" if rows else "none, because there are no places"
-            raise ValueError(f"raggrad.torch.index_add: index: expected {expected}, got {int(number)}")
+    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
+        check_range("index_add", "index", index, rows)
 
 
 def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:
