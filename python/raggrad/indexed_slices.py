@@ -16,7 +16,7 @@ from .settings import Accumulation, accumulation_or_current
 
 __all__ = ["IndexedSlices"]
 
-_MAX_ROWS = 2**32
+MAX_ROWS = 2**32  # of a table: their numbers are sorted in 32 bits
 
 
 class IndexedSlices:
@@ -72,9 +72,9 @@ class IndexedSlices:
                 f"{op}: values and dense_shape do not agree [dense_shape: expected "
                 f"({', '.join(['rows', *map(str, shape[1:])])}), got {self.dense_shape}]"
             )
-        if not 0 <= self.dense_shape[0] <= _MAX_ROWS:
+        if not 0 <= self.dense_shape[0] <= MAX_ROWS:
             raise InvalidArgumentError(
-                f"{op}: the number of rows is out of range [dense_shape[0]: expected 0 to {_MAX_ROWS}, "
+                f"{op}: the number of rows is out of range [dense_shape[0]: expected 0 to {MAX_ROWS}, "
                 f"got {self.dense_shape[0]}]"
             )
 

@@ -1,10 +1,8 @@
-"""Options and limits that several functions of raggrad.dist have."""
+"""Options that several functions of raggrad.dist have."""
 
 from __future__ import annotations
 
 from ..settings import ACCUMULATIONS
-
-MOST_ROWS = 2**32  # of a table: the engine's limit
 
 _ACCUMULATIONS = (None, *ACCUMULATIONS)
 

@@ -9,10 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..indexed_slices import MAX_ROWS
 from ..torch._operators.segments import coo
 from ..torch.sparse import coalesce
 from ._messages import Ranks
-from ._options import MOST_ROWS
 from ._sums import Rows, agree_on_bounds, divided, facts_of, spread, sum_at_owners
 
 _NAME = "all_reduce"
@@ -100,8 +100,8 @@ def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
         raise ValueError(f"{where}: expected 1 sparse dimension, got {tensor.sparse_dim()}")
     if not tensor.dtype.is_floating_point:
         raise ValueError(f"{where}: expected a floating-point type, got {tensor.dtype}")
-    if tensor.shape[0] > MOST_ROWS:
-        raise ValueError(f"{where}: expected at most {MOST_ROWS} rows, got {tensor.shape[0]}")
+    if tensor.shape[0] > MAX_ROWS:
+        raise ValueError(f"{where}: expected at most {MAX_ROWS} rows, got {tensor.shape[0]}")
     tensor = coalesce(tensor.detach())
     rows, table_rows = tensor._indices()[0].contiguous(), tensor.shape[0]
     if rows.shape[0]:

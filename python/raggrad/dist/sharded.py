@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..indexed_slices import MAX_ROWS
 from ..torch._operators.segments import coalesce_rows
 from ..torch._operators.updates import apply_rows_
 from ..torch._optimizers.row_optimizer import RowOptimizer
@@ -25,7 +26,7 @@ from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
 from ._messages import Ranks
 from ._model import piece_bytes
-from ._options import MOST_ROWS, check_accumulation
+from ._options import check_accumulation
 from ._reproducible import MOST_EXACT_ROWS
 from ._sums import Rows, divided
 from .cost import NETWORK, Network
@@ -89,9 +90,9 @@ class ShardedEmbeddingBag(Checkpoints):
         for argument, value, least in (("num_embeddings", num_embeddings, 0), ("dim", dim, 1)):
             if value < least:
                 raise ValueError(f"raggrad.dist.{_CLASS}: {argument}: expected at least {least}, got {value}")
-        if num_embeddings > MOST_ROWS:
+        if num_embeddings > MAX_ROWS:
             raise ValueError(
-                f"raggrad.dist.{_CLASS}: num_embeddings: expected at most {MOST_ROWS}, got {num_embeddings}"
+                f"raggrad.dist.{_CLASS}: num_embeddings: expected at most {MAX_ROWS}, got {num_embeddings}"
             )
         check_accumulation(_CLASS, accumulation)
         try:

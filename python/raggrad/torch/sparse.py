@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..indexed_slices import MAX_ROWS
 from ._errors import check_range, check_tensor, named
 from ._operators import sparse as ops
 from ._operators.segments import coalesce_rows
 from ._settings import order_of
-
-_MOST_PLACES = 2**32  # that rows of a gradient can be numbered by
 
 # torch.compile has no sparse tensors, and fails with an IndexError on the values of one.
 _not_compiled = torch.compiler.disable(reason="torch.compile does not support sparse tensors")
@@ -104,8 +103,8 @@ class _Coalesce(torch.autograd.Function):
     def forward(coo: Tensor, accumulation: str | None) -> Tensor:
         places, shape = coo._indices(), coo.shape[: coo.sparse_dim()]
         count = torch.Size(shape).numel()
-        if count > _MOST_PLACES:
-            raise ValueError(f"raggrad.torch.coalesce: coo: expected at most {_MOST_PLACES} places, got {count}")
+        if count > MAX_ROWS:
+            raise ValueError(f"raggrad.torch.coalesce: coo: expected at most {MAX_ROWS} places, got {count}")
         values = coo._values()
         parts = torch.view_as_real(values) if values.is_complex() else values
         try:
