@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class ShardedEmbeddingBag(Checkpoints):
 
     A rank that dies, comes too late or has an id out of range is an error on all ranks, and no table has changed,
     except that a rank which dies in the very last message of backward may leave some shards updated and some not.
+    torch.compile leaves calls out of its graphs.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class ShardedEmbeddingBag(Checkpoints):
             low, high = max(begin, first), min(begin + _BLOCK, end)
             self.weight[low - first : high - first].copy_(block[low - begin : high - begin])
 
+    @torch.compiler.disable(reason="ranks wait for each other in raggrad.dist.ShardedEmbeddingBag")
     def forward(
         self, input: Any, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
@@ -169,7 +172,15 @@ class ShardedEmbeddingBag(Checkpoints):
 
     def extra_repr(self) -> str:
         first, end = self.row_range
-        return f"{self.num_embeddings}, {self.dim}, mode={self.mode!r}, rows {first} to {end - 1} of this rank"
+        rows = f"rows {first} to {end - 1}" if first < end else "no rows"
+        return f"{self.num_embeddings}, {self.dim}, mode={self.mode!r}, {rows} of this rank"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ShardedEmbeddingBag:
+        """A copy with the same group, which cannot be copied."""
+        memo[id(self.group)] = self.group
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__.update(deepcopy(self.__dict__, memo))
+        return copied
 
     def _ranks(self, operation: str) -> Ranks:
         return Ranks(f"{_CLASS}.{operation}", self.group, self.weight.device)

@@ -314,3 +314,13 @@ def misuse(rank: int) -> None:
 
 def test_misuse_is_named() -> None:
     run(1, misuse)
+
+
+def show(rank: int) -> str:
+    return repr(rd.ShardedEmbeddingBag(1, 2))
+
+
+def test_repr_shows_the_rows_of_a_rank() -> None:
+    assert run(2, show) == [
+        f"ShardedEmbeddingBag(1, 2, mode='mean', {rows} of this rank)" for rows in ("rows 0 to 0", "no rows")
+    ]
