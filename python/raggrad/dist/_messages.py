@@ -66,10 +66,13 @@ class Ranks:
 
     def broadcast(self, phase: str, tensor: Tensor) -> None:
         """Copies the tensor of rank 0 into those of all others."""
+        message = tensor.contiguous()  # backends send memory as it lies, which is for each rank to choose
         try:
-            dist.broadcast(tensor, group=self.group, group_src=0)
+            dist.broadcast(message, group=self.group, group_src=0)
         except Exception as error:  # which does not say what rank is at fault
             self._fail(phase, {None: error})
+        if message is not tensor:
+            tensor.copy_(message)
 
     def swap_numbers(self, phase: str, numbers: Sequence[Sequence[int]]) -> list[list[int]]:
         """Sends numbers[r] to every rank r, and returns what every rank sent to this one. All have the same length."""

@@ -1,14 +1,28 @@
-"""Copies of modules."""
+"""Copies of modules, and tables that take another's place."""
 
 from __future__ import annotations
 
 import copy
 import functools
+from typing import Any
 
 from .worlds import dist, rd, rt, run, torch
 
 ROWS, WIDTH = 7, 3
 ADAM = functools.partial(rt.optim.SparseAdam, lr=0.1)
+
+
+def lay_out_differently(rank: int) -> Any:
+    bag = rt.EmbeddingBag(ROWS, WIDTH)
+    table = torch.arange(float(ROWS * WIDTH)).reshape(ROWS, WIDTH) + 100 * rank
+    bag.weight = torch.nn.Parameter(table if rank == 0 else table.t().contiguous().t())
+    rd.register(bag)
+    return bag.weight.detach()
+
+
+def test_weights_are_those_of_rank_0_however_they_lie() -> None:
+    first, second = run(2, lay_out_differently)
+    assert torch.equal(first, second)
 
 
 def copy_shards(rank: int) -> None:
