@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from ..settings import current_accumulation
 from ..torch import Embedding, EmbeddingBag, EmbeddingBagCollection
 from ..torch._operators.embeddings import embedding_bag_grad_rows
-from ..torch._tables.shared import share
+from ..torch._tables.shared import is_shared, share
 from . import _reproducible as exact
 from ._bags import cut
 from ._messages import Ranks
@@ -51,7 +50,9 @@ def register(
     Optimizers with fused=True work: every rank then updates its table in backward, after all have said that they can.
     Compiled modules, torch.func and raggrad.torch.without_waiting() are a RuntimeError; max_norm, and a table that is a
     parameter of another layer, too, a ValueError, because tables of ranks would come to differ. A module that is
-    registered again has the options of the last time.
+    registered again has the options of the last time. A copy of a module, and one whose table was replaced
+    (load_state_dict(assign=True)), has to be registered again: until then a call that wants a gradient is a
+    RuntimeError.
     """
     check_accumulation(_NAME, accumulation)
     embeddings = [child for child in module.modules() if isinstance(child, _EMBEDDINGS)]
@@ -114,22 +115,26 @@ class _Surroundings:
                 f"raggrad.dist.{_NAME}: {type(module).__name__}: its gradient is summed over ranks in backward, which "
                 "torch.compile and torch.func cannot do"
             )
+        for name, table in module.named_parameters(recurse=False):
+            if table.requires_grad and torch.is_grad_enabled() and not is_shared(table):
+                raise RuntimeError(
+                    f"raggrad.dist.{_NAME}: {type(module).__name__}: {name} is not the tensor that was registered, and "
+                    "its gradient would not be summed over ranks: register the module again"
+                )
         self._tokens.append(None if self.accumulation is None else current_accumulation.set(self.accumulation))
 
     def _after(self, *_: Any) -> None:
-        token = self._tokens.pop()
+        token = self._tokens.pop() if self._tokens else None  # none if something before _before has failed
         if token is not None:
             current_accumulation.reset(token)
 
 
-# A module that is registered again keeps its hooks: those of two would undo their settings in the wrong order.
-_surroundings: WeakKeyDictionary[nn.Module, _Surroundings] = WeakKeyDictionary()
-
-
 def _surround(module: nn.Module, accumulation: str | None) -> None:
-    if module not in _surroundings:
-        _surroundings[module] = _Surroundings(module)
-    _surroundings[module].accumulation = accumulation
+    """Once: a module that is registered again, or copied, has its hooks, and two would undo each other's settings."""
+    owners = [getattr(hook, "__self__", None) for hook in module._forward_pre_hooks.values()]
+    found = [owner for owner in owners if isinstance(owner, _Surroundings)]
+    surroundings = found[0] if found else _Surroundings(module)
+    surroundings.accumulation = accumulation
 
 
 class _Reducer:

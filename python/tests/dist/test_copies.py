@@ -4,12 +4,61 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from typing import Any
+
+import pytest
+import raggrad
 
 from .worlds import dist, rd, rt, run, torch
 
 ROWS, WIDTH = 7, 3
 ADAM = functools.partial(rt.optim.SparseAdam, lr=0.1)
+
+
+def replace_tables(rank: int) -> None:
+    """Gradients of tensors that nobody registered would be those of one rank."""
+    ids = torch.tensor([[rank, 2]])
+    model = torch.nn.Sequential(rt.EmbeddingBag(ROWS, WIDTH, sparse=True))
+    rd.register(model, accumulation="reproducible")
+    copied = copy.deepcopy(model)
+    what = r"register: EmbeddingBag: weight is not the tensor that was registered.*register the module again"
+    with pytest.raises(RuntimeError, match=what):
+        copied(ids)
+    with pytest.raises(RuntimeError, match=what):
+        torch.func.functional_call(model, {"0.weight": torch.zeros(ROWS, WIDTH, requires_grad=True)}, (ids,))
+    with torch.no_grad():
+        assert torch.equal(copied(ids), model(ids))
+    model.load_state_dict(model.state_dict(), assign=True)
+    with pytest.raises(RuntimeError, match=what):
+        model(ids)
+    for one in (copied, model):
+        rd.register(one, accumulation="fast")
+        one(ids).sum().backward()
+        assert raggrad.settings.current_accumulation.get() is None  # hooks of both registrations would leave one
+        assert torch.equal(one[0].weight.grad.to_dense()[:4, 0], torch.tensor([0.5, 0.5, 1.0, 0.0]))
+
+
+def test_a_table_that_was_not_registered_is_refused() -> None:
+    run(2, replace_tables)
+
+
+def fail_before_the_call(rank: int) -> None:
+    bag = rt.EmbeddingBag(ROWS, WIDTH)
+    rd.register(bag, accumulation="fast")
+
+    def fail(*_: Any) -> None:
+        raise ValueError("of the user")
+
+    bag.register_forward_pre_hook(fail, prepend=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="of the user"):
+            bag(torch.tensor([[1]]))
+
+
+def test_a_hook_of_the_user_may_fail() -> None:
+    run(1, fail_before_the_call)
 
 
 def lay_out_differently(rank: int) -> Any:

@@ -28,6 +28,10 @@ def share(table: Tensor, reducer: Reducer) -> None:
     _reducers[table] = reducer
 
 
+def is_shared(table: Tensor) -> bool:
+    return _reducers.get(table) is not None
+
+
 def reducer_of(table: Tensor) -> Reducer | None:
     """The function that makes the gradient of this table, if it is shared and a gradient is wanted."""
     reducer = _reducers.get(table)
