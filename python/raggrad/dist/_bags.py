@@ -30,6 +30,8 @@ def cut(
     for argument, numbers in (("input", ids), ("offsets", offsets)):
         if numbers.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"{name}: {argument}: expected int32 or int64, got {numbers.dtype}")
+        if numbers.dim() != 1:
+            raise ValueError(f"{name}: {argument}: expected 1 dimension, got {numbers.dim()}")
     sizes = _sizes_of(name, offsets.to(torch.int64), ids.shape[0], include_last_offset)
     ids = ids[: int(sizes.sum())].to(torch.int64)
     weights = None if weights is None else weights[: ids.shape[0]]

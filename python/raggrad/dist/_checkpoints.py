@@ -24,11 +24,12 @@ class Checkpoints(nn.Module):
     @torch.no_grad()
     def load_full(self, weight: Tensor) -> None:
         """Copies this rank's rows from the whole table."""
-        if tuple(weight.shape) != (self.num_embeddings, self.dim):
-            raise ValueError(
-                f"raggrad.dist.{_CLASS}.load_full: weight: expected shape {(self.num_embeddings, self.dim)}, "
-                f"got {tuple(weight.shape)}"
-            )
+        name = f"raggrad.dist.{_CLASS}.load_full"
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{name}: weight: expected a tensor, got {type(weight).__name__}")
+        expected, got = (self.num_embeddings, self.dim), tuple(weight.shape)
+        if got != expected:
+            raise ValueError(f"{name}: weight: expected shape {expected}, got {got}")
         first, end = self.row_range
         self.weight.copy_(weight[first:end])
 

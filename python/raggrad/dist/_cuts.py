@@ -7,8 +7,10 @@ rank has in every range.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +23,19 @@ def even_bounds(rows: int, ranks: int) -> list[int]:
     """Ranges of ceil(rows / ranks) rows, as torch.chunk cuts them: bounds[r] to bounds[r + 1] is rank r's."""
     length = -(-rows // ranks)
     return [min(length * rank, rows) for rank in range(ranks + 1)]
+
+
+def bounds_of(argument: str, table_rows: int, ranks: int, rows: Any) -> list[int]:
+    """The same for ranges of so many rows, which are what the user gave as `argument`; even ones for None."""
+    if rows is None:
+        return even_bounds(table_rows, ranks)
+    try:
+        counts = [operator.index(count) for count in rows]
+    except TypeError:
+        counts = []
+    if len(counts) != ranks or min(counts) < 0 or sum(counts) != table_rows:
+        raise ValueError(f"{argument}: expected {ranks} numbers that add up to {table_rows}, got {rows}")
+    return [0, *accumulate(counts)]
 
 
 def sample(rows: Tensor, size: int) -> list[int]:

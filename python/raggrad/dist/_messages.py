@@ -36,7 +36,10 @@ class Ranks:
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError(f"raggrad.dist.{operation}: call torch.distributed.init_process_group first")
         self.group = dist.group.WORLD if group is None else group
-        self.rank = dist.get_rank(self.group)
+        try:
+            self.rank = dist.get_rank(self.group)
+        except ValueError as error:
+            raise ValueError(f"raggrad.dist.{operation}: group: {error}") from None
         if self.rank < 0:
             raise RuntimeError(f"raggrad.dist.{operation}: group: this process is not a member")
         self.count = dist.get_world_size(self.group)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 from ..settings import ACCUMULATIONS
 
 _ACCUMULATIONS = (None, *ACCUMULATIONS)
@@ -10,3 +13,10 @@ _ACCUMULATIONS = (None, *ACCUMULATIONS)
 def check_accumulation(name: str, accumulation: str | None) -> None:
     if accumulation not in _ACCUMULATIONS:
         raise ValueError(f"raggrad.dist.{name}: accumulation: expected one of {_ACCUMULATIONS}, got {accumulation!r}")
+
+
+def whole_number(name: str, argument: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"raggrad.dist.{name}: {argument}: expected a whole number, got {value!r}") from None

@@ -55,8 +55,16 @@ class Costs(NamedTuple):
         return "\n".join([*lines, self.note])
 
 
+def _check_number(argument: str, value: Any) -> None:
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"raggrad.dist.explain: {argument}: expected a number, got {value!r}")
+
+
 def _check(argument: str, value: float | None, least: float, most: float | None = None) -> None:
-    if value is not None and not (value >= least and (most is None or value <= most)):
+    if value is None:
+        return
+    _check_number(argument, value)
+    if not (value >= least and (most is None or value <= most)):
         expected = f"at least {least}" if most is None else f"{least} to {most}"
         raise ValueError(f"raggrad.dist.explain: {argument}: expected {expected}, got {value}")
 
@@ -102,6 +110,8 @@ def explain(
     Ranks that share rows make sparse all-reduce cheaper: give frequencies, or unique_rows and all_rows.
     """
     check_accumulation("explain", accumulation)
+    for argument, value in {"rows": rows, "width": width, "ids": ids, "ranks": ranks, "bandwidth": bandwidth}.items():
+        _check_number(argument, value)
     if not (ranks >= 1 and rows >= 1 and width >= 1 and ids >= 0 and bandwidth > 0):
         raise ValueError(
             "raggrad.dist.explain: expected rows, width and ranks of at least 1, ids of at least 0, bandwidth above 0, "

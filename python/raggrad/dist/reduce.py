@@ -16,6 +16,7 @@ from ._messages import Ranks
 from ._sums import Rows, agree_on_bounds, divided, facts_of, spread, sum_at_owners
 
 _NAME = "all_reduce"
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @torch.no_grad()
@@ -98,16 +99,16 @@ def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
         raise ValueError(f"{where}: expected a sparse COO tensor, got {tensor.layout}")
     if tensor.sparse_dim() != 1:
         raise ValueError(f"{where}: expected 1 sparse dimension, got {tensor.sparse_dim()}")
-    if not tensor.dtype.is_floating_point:
-        raise ValueError(f"{where}: expected a floating-point type, got {tensor.dtype}")
+    if tensor.dtype not in _DTYPES:
+        raise ValueError(f"{where}: expected a floating-point type of 16 to 64 bits, got {tensor.dtype}")
     if tensor.shape[0] > MAX_ROWS:
         raise ValueError(f"{where}: expected at most {MAX_ROWS} rows, got {tensor.shape[0]}")
+    table_rows = tensor.shape[0]
+    for row in torch.aminmax(tensor._indices()) if tensor._nnz() else ():
+        if not 0 <= row < table_rows:
+            raise ValueError(f"{where}: expected rows 0 to {table_rows - 1}, got {row}")
     tensor = coalesce(tensor.detach())
-    rows, table_rows = tensor._indices()[0].contiguous(), tensor.shape[0]
-    if rows.shape[0]:
-        first, last = int(rows[0]), int(rows[-1])
-        if not torch.ops.raggrad.ascends(rows):
-            raise ValueError(f"{where}: marked coalesced, but its rows do not ascend")
-        if first < 0 or last >= table_rows:
-            raise ValueError(f"{where}: expected rows 0 to {table_rows - 1}, got {first if first < 0 else last}")
+    rows = tensor._indices()[0].contiguous()
+    if not torch.ops.raggrad.ascends(rows):
+        raise ValueError(f"{where}: marked coalesced, but its rows do not ascend")
     return Rows(tensor._values(), rows, table_rows)

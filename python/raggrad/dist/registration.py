@@ -54,6 +54,8 @@ def register(
     (load_state_dict(assign=True)), has to be registered again: until then a call that wants a gradient is a
     RuntimeError.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"raggrad.dist.{_NAME}: module: expected a module, got {type(module).__name__}")
     check_accumulation(_NAME, accumulation)
     embeddings = [child for child in module.modules() if isinstance(child, _EMBEDDINGS)]
     tables = _parameters_of(module, _EMBEDDINGS)

@@ -22,12 +22,12 @@ from ..torch._tables.sparse_gradients import make_grad
 from ..torch.bags import bags_of, check_options, weights_of
 from ._bags import Bags, check_ids, cut
 from ._checkpoints import Checkpoints
-from ._cuts import even_bounds
+from ._cuts import bounds_of
 from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
 from ._messages import Ranks
 from ._model import piece_bytes
-from ._options import check_accumulation
+from ._options import check_accumulation, whole_number
 from ._reproducible import MOST_EXACT_ROWS
 from ._sums import Rows, divided
 from .cost import NETWORK, Network
@@ -90,11 +90,15 @@ class ShardedEmbeddingBag(Checkpoints):
     ) -> None:
         super().__init__()
         for argument, value, least in (("num_embeddings", num_embeddings, 0), ("dim", dim, 1)):
-            if value < least:
+            if whole_number(_CLASS, argument, value) < least:
                 raise ValueError(f"raggrad.dist.{_CLASS}: {argument}: expected at least {least}, got {value}")
         if num_embeddings > MAX_ROWS:
             raise ValueError(
                 f"raggrad.dist.{_CLASS}: num_embeddings: expected at most {MAX_ROWS}, got {num_embeddings}"
+            )
+        if optimizer is not None and not callable(optimizer):
+            raise TypeError(
+                f"raggrad.dist.{_CLASS}: optimizer: expected a function that makes one, got {type(optimizer).__name__}"
             )
         check_accumulation(_CLASS, accumulation)
         try:
@@ -107,7 +111,7 @@ class ShardedEmbeddingBag(Checkpoints):
         self._hot = HotRows(network if replicate else None)
         device = torch.get_default_device() if device is None else torch.device(device)
         ranks = Ranks(_CLASS, group, device)
-        self._bounds = _bounds_of(num_embeddings, ranks.count, rows)
+        self._bounds = bounds_of(f"raggrad.dist.{_CLASS}: rows", num_embeddings, ranks.count, rows)
         self.padding_idx = _row_number(padding_idx, num_embeddings)
         first, end = self.row_range
         self.weight = nn.Parameter(torch.empty(end - first, dim, device=device, dtype=dtype))
@@ -278,22 +282,9 @@ class _Pool(torch.autograd.Function):
         return d_table, d_weights, None, None, None, None, None
 
 
-def _bounds_of(num_embeddings: int, ranks: int, rows: Sequence[int] | None) -> list[int]:
-    if rows is None:
-        return even_bounds(num_embeddings, ranks)
-    if len(rows) != ranks or min(rows) < 0 or sum(rows) != num_embeddings:
-        raise ValueError(
-            f"raggrad.dist.{_CLASS}: rows: expected {ranks} numbers that add up to {num_embeddings}, got {list(rows)}"
-        )
-    bounds = [0]
-    for count in rows:
-        bounds.append(bounds[-1] + int(count))
-    return bounds
-
-
 def _row_number(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
-    if not -rows <= padding_idx < rows:
+    if not -rows <= whole_number(_CLASS, "padding_idx", padding_idx) < rows:
         raise ValueError(f"raggrad.dist.{_CLASS}: padding_idx: expected -{rows} to {rows - 1}, got {padding_idx}")
     return padding_idx % rows

@@ -129,6 +129,13 @@ def test_numbers_that_make_no_sense_are_refused(options: dict[str, Any], expecte
         rd.explain(100, 4, 50, 2, **options)
 
 
+@pytest.mark.parametrize("argument", ["rows", "width", "ids", "ranks", "bandwidth", "bags", "all_rows"])
+def test_what_is_no_number_is_refused(argument: str) -> None:
+    numbers = {"rows": 100, "width": 4, "ids": 50, "ranks": 2, argument: "many"}
+    with pytest.raises(TypeError, match=rf"raggrad\.dist\.explain: {argument}: expected a number, got 'many'"):
+        rd.explain(**numbers)
+
+
 MODULES = [module.name for module in pkgutil.iter_modules(rd.__path__)]
 
 

@@ -220,11 +220,11 @@ def test_a_rank_comes_too_late() -> None:
             assert outcome.took < 4
 
 
-def marked_coalesced(rows: list[int], table_rows: int = ROWS) -> Any:
+def unchecked(rows: list[int], table_rows: int = ROWS, coalesced: bool = True) -> Any:
     """A gradient whose rows nobody has checked."""
     values = torch.ones(len(rows), WIDTH)
     return torch.sparse_coo_tensor(
-        torch.tensor([rows]), values, (table_rows, WIDTH), check_invariants=False, is_coalesced=True
+        torch.tensor([rows]), values, (table_rows, WIDTH), check_invariants=False, is_coalesced=coalesced
     )
 
 
@@ -235,13 +235,14 @@ def reduce_something_else(rank: int, what: str) -> str:
         mine = {
             "rows": lambda: gradient(0, ROWS + 1),
             "dtype": lambda: gradient(0, dtype=torch.float64),
-            "id": lambda: marked_coalesced([3, ROWS + 5]),
-            "order": lambda: marked_coalesced([3, 2]),
+            "id": lambda: unchecked([3, ROWS + 5]),
+            "repeated id": lambda: unchecked([3, -2, 3], coalesced=False),
+            "order": lambda: unchecked([3, 2]),
             "number": lambda: [mine, mine],
             "average": lambda: mine,
             "layout": lambda: mine.to_dense().to_sparse_csr(),
             "dense": lambda: mine.to_dense(),
-            "huge": lambda: marked_coalesced([3], 2**33),
+            "huge": lambda: unchecked([3], 2**33),
             "scalar": lambda: torch.nn.Parameter(torch.tensor(1.0)),
         }[what]()
     with pytest.raises((RuntimeError, ValueError)) as caught:
@@ -259,6 +260,7 @@ def reduce_something_else(rank: int, what: str) -> str:
         ("number", "rank 1 has table 1: 40 rows", "rank 0 has less"),
         ("average", "rank 1 has average = True", "rank 0 has average = False"),
         ("id", "coo_or_param: expected rows 0 to 39, got 45", "rank 1 has a fault: raggrad.dist.all_reduce: coo_or"),
+        ("repeated id", "coo_or_param: expected rows 0 to 39, got -2", "rank 1 has a fault: raggrad.dist.all_reduce"),
         ("order", "rows do not ascend", "rank 1 has a fault"),
         ("layout", "expected a sparse COO tensor", "rank 1 has a fault"),
         ("dense", "a parameter with rows, got a dense tensor of shape (40, 4)", "rank 1 has a fault"),

@@ -353,5 +353,7 @@ def test_what_cannot_be_summed_is_refused() -> None:
     run(1, refuse_tables)
     with pytest.raises(ValueError, match="register: accumulation: expected one of"):
         rd.register(rt.EmbeddingBag(5, 2), accumulation="exact")
+    with pytest.raises(TypeError, match="register: module: expected a module, got list"):
+        rd.register([rt.EmbeddingBag(5, 2)])
     with pytest.raises(RuntimeError, match="init_process_group first"):
         rd.register(rt.EmbeddingBag(5, 2))

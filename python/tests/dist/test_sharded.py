@@ -269,8 +269,19 @@ def misuse(rank: int) -> None:
     bag = rd.ShardedEmbeddingBag(10, 2)
     with pytest.raises(ValueError, match=r"load_full: weight: expected shape \(10, 2\), got \(9, 2\)"):
         bag.load_full(torch.zeros(9, 2))
-    with pytest.raises(ValueError, match=r"rows: expected 1 numbers that add up to 10, got \[9\]"):
-        rd.ShardedEmbeddingBag(10, 2, rows=[9])
+    with pytest.raises(TypeError, match=r"load_full: weight: expected a tensor, got list"):
+        bag.load_full([[0.0, 0.0]])
+    for rows, got in (([9], r"\[9\]"), ([10.0], r"\[10\.0\]"), (10, "10")):
+        with pytest.raises(ValueError, match=rf"rows: expected 1 numbers that add up to 10, got {got}"):
+            rd.ShardedEmbeddingBag(10, 2, rows=rows)
+    for options in ({"num_embeddings": 9.5}, {"dim": 2.0}, {"padding_idx": "1"}):
+        (argument,) = options
+        with pytest.raises(TypeError, match=rf"ShardedEmbeddingBag: {argument}: expected a whole number, got "):
+            rd.ShardedEmbeddingBag(**{"num_embeddings": 10, "dim": 2, **options})
+    with pytest.raises(TypeError, match=r"ShardedEmbeddingBag: optimizer: expected a function that makes one, got str"):
+        rd.ShardedEmbeddingBag(10, 2, optimizer="adam")
+    with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: group: Group one is not registered"):
+        rd.ShardedEmbeddingBag(10, 2, group="one")
     with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"):
         rd.ShardedEmbeddingBag(10, 2, mode="max")
     with pytest.raises(ValueError, match=r"ShardedEmbeddingBag: num_embeddings: expected at least 0, got -1"):
@@ -285,6 +296,8 @@ def misuse(rank: int) -> None:
         rd.ShardedEmbeddingBag(10, 2, padding_idx=10)
     with pytest.raises(ValueError, match="offsets"):
         bag(torch.tensor([1, 2]), torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="ShardedEmbeddingBag: offsets: expected 1 dimension, got 2"):
+        bag(torch.tensor([1, 2]), torch.tensor([[0]]))
     with pytest.raises(ValueError, match=r"input\[1\]: expected 0 to 9, got 10"):
         bag(torch.tensor([1, 10]), torch.tensor([0]))
     with pytest.raises(ValueError, match=r"input\[0\]: expected none, as the table has no rows, got 1"):
