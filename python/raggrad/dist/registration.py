@@ -63,7 +63,8 @@ def register(
     _check_that_embeddings_can_be_shared(module, tables)
     device = next(iter(tables.values())).device if tables else torch.device("cpu")
     ranks = Ranks(_NAME, group, device)
-    ranks.agree({f"{name}:": f"{tuple(table.shape)}, {table.dtype}" for name, table in tables.items()})
+    facts = {f"{name}:": f"{tuple(table.shape)}, {table.dtype}" for name, table in tables.items()}
+    ranks.agree({**facts, "average =": average, "accumulation =": accumulation})
     for name, table in tables.items():
         with torch.no_grad():
             ranks.broadcast("weights", table)

@@ -115,9 +115,9 @@ class ShardedEmbeddingBag(Checkpoints):
         self.padding_idx = _row_number(padding_idx, num_embeddings)
         first, end = self.row_range
         self.weight = nn.Parameter(torch.empty(end - first, dim, device=device, dtype=dtype))
+        self.optimizer = None if optimizer is None else optimizer([self.weight])
         ranks.agree(self._facts())
         self.reset_parameters()
-        self.optimizer = None if optimizer is None else optimizer([self.weight])
         if isinstance(self.optimizer, RowOptimizer):  # checkpoints are loaded before the first step, too
             self.optimizer.make_states(self.weight)
 
@@ -137,7 +137,7 @@ class ShardedEmbeddingBag(Checkpoints):
         """Draws the table anew, from the random numbers of rank 0."""
         seed = int(torch.randint(2**62, ()))
         ranks = self._ranks("reset_parameters")
-        seed = ranks.swap_numbers("seed", [[seed]] * ranks.count)[0][0]
+        seed = ranks.agree(self._facts(), numbers=[seed])[0][0]
         first, end = self.row_range
         for begin in range(first - first % _BLOCK, end, _BLOCK):
             generator = torch.Generator().manual_seed(seed + begin)
@@ -191,7 +191,13 @@ class ShardedEmbeddingBag(Checkpoints):
 
     def _facts(self) -> dict[str, Any]:
         table = f"{self.num_embeddings} rows of {self.dim}, {self.weight.dtype}, divided at {self._bounds[1:-1]}"
-        return {"table:": table, "mode =": self.mode, "average =": self.average, "padding_idx =": self.padding_idx}
+        return {
+            "table:": table,
+            "mode =": self.mode,
+            "average =": self.average,
+            "padding_idx =": self.padding_idx,
+            "optimizer:": None if self.optimizer is None else type(self.optimizer).__name__,
+        }
 
     def _bags(self, input: Any, offsets: Tensor | None, weights: Tensor | None, order: str | None) -> Bags:
         name = f"raggrad.dist.{_CLASS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from .worlds import Outcome, outcomes_of, rd, rt, torch
 
 ROWS, WIDTH, RANKS, TIMEOUT = 40, 4, 3, 6.0
 FAULTY = 1
+SGD = functools.partial(rt.optim.SparseSGD, lr=1.0)
 
 
 def die_in(phase: str) -> None:
@@ -65,9 +67,7 @@ def test_a_rank_dies_in_all_reduce(phase: str) -> None:
 
 
 def train_and_die(rank: int, phase: str, accumulation: str | None, in_backward: bool) -> None:
-    bag = rd.ShardedEmbeddingBag(
-        ROWS, WIDTH, "sum", optimizer=lambda p: rt.optim.SparseSGD(p, lr=1.0), accumulation=accumulation
-    )
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, "sum", optimizer=SGD, accumulation=accumulation)
     before = bag.weight.detach().clone()
     if rank == FAULTY and not in_backward:
         die_in(phase)
@@ -99,7 +99,7 @@ def test_a_rank_dies_in_the_backward_of_a_sharded_bag(phase: str, accumulation: 
 
 
 def weigh_and_die(rank: int, phase: str) -> None:
-    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, "sum", optimizer=lambda p: rt.optim.SparseSGD(p, lr=1.0))
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, "sum", optimizer=SGD)
     before = bag.weight.detach().clone()
     pooled = bag(torch.arange(ROWS), torch.arange(0, ROWS, 4), torch.ones(ROWS, requires_grad=True))
     if rank == FAULTY:
@@ -282,23 +282,31 @@ def test_ranks_disagree(what: str, faulty: str, others: str) -> None:
 def make_another_table(rank: int, what: str) -> str:
     rows = ROWS + 1 if rank == FAULTY and what == "rows" else ROWS
     dtype = torch.float64 if rank == FAULTY and what == "dtype" else torch.float32
+    optimizer = SGD if rank == FAULTY and what == "options" else None
+    options = {"average": rank == FAULTY and what == "options"}
     with pytest.raises(RuntimeError) as divided:
-        rd.ShardedEmbeddingBag(rows, WIDTH, dtype=dtype)
+        rd.ShardedEmbeddingBag(rows, WIDTH, dtype=dtype, optimizer=optimizer)
     with pytest.raises(RuntimeError) as whole:
-        rd.register(rt.EmbeddingBag(rows, WIDTH, dtype=dtype))
+        rd.register(rt.EmbeddingBag(rows, WIDTH, dtype=dtype), **options)
     rd.register(rt.EmbeddingBag(ROWS, WIDTH))  # the group still works
     return f"{divided.value}\n{whole.value}"
 
 
-@pytest.mark.parametrize(("what", "theirs"), [("rows", "41"), ("dtype", "torch.float64")])
-def test_ranks_have_different_tables(what: str, theirs: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "in_divided", "in_whole"),
+    [
+        ("rows", "table: 41 rows", "weight: (41, 4)"),
+        ("dtype", "table: 40 rows of 4, torch.float64", "weight: (40, 4), torch.float64"),
+        ("options", "optimizer: SparseSGD", "average = True"),
+    ],
+)
+def test_ranks_have_different_tables(what: str, in_divided: str, in_whole: str) -> None:
     for outcome in outcomes_of(RANKS, make_another_table, what, timeout=TIMEOUT):
         assert outcome is not None
         assert outcome.error is None, outcome.error
         divided, whole = outcome.value.splitlines()
-        assert divided.startswith("raggrad.dist.ShardedEmbeddingBag: ranks disagree: rank 1 has table: ")
-        assert whole.startswith("raggrad.dist.register: ranks disagree: rank 1 has weight: ")
-        assert all(theirs in text.split("rank 0 has")[0] for text in (divided, whole))
+        assert divided.startswith(f"raggrad.dist.ShardedEmbeddingBag: ranks disagree: rank 1 has {in_divided}")
+        assert whole.startswith(f"raggrad.dist.register: ranks disagree: rank 1 has {in_whole}")
 
 
 def make_many_tables(rank: int) -> str:
@@ -350,17 +358,20 @@ def test_ranks_have_weights_of_different_types() -> None:
         assert "rank 0 has per_sample_weights = torch.bfloat16" in outcome.value
 
 
-def call_something_else(rank: int) -> None:
+def call_something_else(rank: int, operation: str) -> None:
     bag = rd.ShardedEmbeddingBag(ROWS, WIDTH)
-    if rank == FAULTY:
+    if rank != FAULTY:
+        bag(torch.tensor([1]), torch.tensor([0]))
+    elif operation == "all_reduce":
         rd.all_reduce(gradient(rank))
     else:
-        bag(torch.tensor([1]), torch.tensor([0]))
+        bag.reset_parameters()
 
 
-def test_ranks_call_different_operations() -> None:
-    for outcome in outcomes_of(RANKS, call_something_else, timeout=TIMEOUT):
+@pytest.mark.parametrize("operation", ["all_reduce", "ShardedEmbeddingBag.reset_parameters"])
+def test_ranks_call_different_operations(operation: str) -> None:
+    for outcome in outcomes_of(RANKS, call_something_else, operation, timeout=TIMEOUT):
         assert outcome is not None
         assert outcome.error is not None
-        assert "ranks disagree: rank 1 has operation all_reduce" in outcome.error
+        assert f"ranks disagree: rank 1 has operation {operation}" in outcome.error
         assert "rank 0 has operation ShardedEmbeddingBag.forward" in outcome.error
