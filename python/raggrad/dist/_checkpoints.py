@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from ._routes import gather
 
 _CLASS = "ShardedEmbeddingBag"
+_OF_OPTIMIZER = "optimizer."  # begins the names of its states in a shard
 
 
 class Checkpoints(nn.Module):
@@ -19,7 +21,7 @@ class Checkpoints(nn.Module):
     @torch.no_grad()
     def full_weight(self) -> Tensor:
         """The whole table, on every rank. All ranks call it. Takes the memory of the table."""
-        return self._gathered({"weight": self.weight})["weight"]
+        return self._gathered("full_weight", {"weight": self.weight})["weight"]
 
     @torch.no_grad()
     def load_full(self, weight: Tensor) -> None:
@@ -38,8 +40,11 @@ class Checkpoints(nn.Module):
 
         load_shards reads them on any number of ranks.
         """
-        rows, others = self._states()
-        return {"first_row": self.row_range[0], "rows": {name: row.detach() for name, row in rows.items()}, **others}
+        rows = {"weight": self.weight.detach()}
+        if self.optimizer is None:
+            return {"first_row": self.row_range[0], "rows": rows}
+        rows.update({_OF_OPTIMIZER + name: state for name, state in self._row_states().items()})
+        return {"first_row": self.row_range[0], "rows": rows, "optimizer": self._other_states()}
 
     @torch.no_grad()
     def load_shards(self, shards: Iterable[Mapping[str, Any]]) -> None:
@@ -50,7 +55,7 @@ class Checkpoints(nn.Module):
         first, end = self.row_range
         found: dict[str, int] = {}
         for shard in shards:
-            self._set_other_states(shard)
+            self._set_other_states(shard.get("optimizer", {}))
             for name, source in shard["rows"].items():
                 begin, stop = shard["first_row"], shard["first_row"] + source.shape[0]
                 low, high = max(first, begin), min(end, stop)
@@ -65,15 +70,46 @@ class Checkpoints(nn.Module):
                     f"got {count} of them"
                 )
 
-    # State: arrays with a row for each row of the shard, and all else that the optimizer has.
+    # What the optimizer keeps: states with a row for each row of the shard, other states, and options.
 
-    def _states(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        rows: dict[str, Tensor] = {"weight": self.weight}
-        others: dict[str, Any] = {}
-        for name, value in (self.optimizer.state[self.weight] if self.optimizer is not None else {}).items():
-            has_rows = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == self.weight.shape[0]
-            (rows if has_rows else others)[f"optimizer.{name}"] = value
-        return rows, others
+    def _row_states(self) -> dict[str, Tensor]:
+        return {name: state for name, state in self.optimizer.state[self.weight].items() if self._has_rows(state)}
+
+    def _other_states(self) -> dict[str, Any]:
+        """Numbers such as that of steps, and options such as the learning rate, which a scheduler may have changed."""
+        states, options = self.optimizer.state[self.weight], self.optimizer.param_groups[0]
+        return {
+            "state": {name: state for name, state in states.items() if not self._has_rows(state)},
+            "options": {name: option for name, option in options.items() if name != "params"},
+        }
+
+    def _set_other_states(self, saved: Mapping[str, Any]) -> None:
+        if self.optimizer is not None:
+            self.optimizer.state[self.weight].update(deepcopy(saved.get("state", {})))
+            self.optimizer.param_groups[0].update(deepcopy(saved.get("options", {})))
+
+    def _has_rows(self, state: Any) -> bool:
+        return isinstance(state, Tensor) and state.dim() > 0 and state.shape[0] == self.weight.shape[0]
+
+    @torch.no_grad()
+    def _whole_states(self) -> dict[str, Any]:
+        return {"rows": self._gathered("state_dict", self._row_states()), **self._other_states()}
+
+    @torch.no_grad()
+    def _load_whole_states(self, saved: Mapping[str, Any]) -> None:
+        rows = {_OF_OPTIMIZER + name: state for name, state in saved.get("rows", {}).items()}
+        for target, source in [(self._part_for(name, whole), whole) for name, whole in rows.items()]:
+            target.copy_(source[slice(*self.row_range)])
+        self._set_other_states(saved)
+
+    def _part_for(self, name: str, whole: Any) -> Tensor:
+        """Where this rank's rows of a whole array go."""
+        if not isinstance(whole, Tensor) or whole.shape[:1] != (self.num_embeddings,):
+            got = whole.shape[0] if isinstance(whole, Tensor) and whole.dim() else whole
+            raise ValueError(
+                f"raggrad.dist.{_CLASS}: size mismatch for {name}: expected {self.num_embeddings} rows, got {got}"
+            )
+        return self._target(name, whole)
 
     def _target(self, name: str, source: Tensor) -> Tensor:
         """This rank's rows of what is loaded from `source`, which has rows of the same shape."""
@@ -82,7 +118,7 @@ class Checkpoints(nn.Module):
         elif self.optimizer is None:
             raise ValueError(f"raggrad.dist.{_CLASS}: {name}: there is no optimizer")
         else:
-            state, key = self.optimizer.state[self.weight], name.removeprefix("optimizer.")
+            state, key = self.optimizer.state[self.weight], name.removeprefix(_OF_OPTIMIZER)
             if key not in state:
                 shape = (self.weight.shape[0], *source.shape[1:])
                 state[key] = torch.zeros(shape, dtype=source.dtype, device=self.weight.device)
@@ -92,22 +128,14 @@ class Checkpoints(nn.Module):
             raise ValueError(f"raggrad.dist.{_CLASS}: {name}: expected rows of shape {expected}, got {got}")
         return target
 
-    def _set_other_states(self, state: Mapping[str, Any], prefix: str = "optimizer.") -> None:
-        for name, value in state.items():
-            if name.startswith(prefix) and self.optimizer is not None:
-                value = value.clone() if isinstance(value, Tensor) else value
-                self.optimizer.state[self.weight][name.removeprefix(prefix)] = value
-
-    def _gathered(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _gathered(self, operation: str, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
         arrays = [[array.detach().contiguous()] for array in rows.values()]
-        ranks = self._ranks("full_weight")
+        ranks = self._ranks(operation)
         ranks.agree({**self._facts(), "arrays:": ", ".join(rows)})
         return {name: table[0] for name, table in zip(rows, gather(ranks, "table", arrays), strict=True)}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        rows, others = self._states()
-        for name, value in {**self._gathered(rows), **others}.items():
-            destination[prefix + name] = value
+        destination[f"{prefix}weight"] = self.full_weight()
 
     @torch.no_grad()
     def _load_from_state_dict(
@@ -120,21 +148,46 @@ class Checkpoints(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        mine = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
-        if "weight" not in mine:
-            missing_keys.extend([f"{prefix}weight"] if strict else [])
-        first, end = self.row_range
-        for name, value in mine.items():
-            is_state = name.startswith("optimizer.") and self.optimizer is not None
-            if name != "weight" and not is_state:
-                unexpected_keys.extend([prefix + name] if strict else [])
-            elif is_state and (not isinstance(value, Tensor) or value.dim() == 0):
-                self._set_other_states({name: value})
-            elif not isinstance(value, Tensor) or value.shape[:1] != (self.num_embeddings,):
-                got = value.shape[0] if isinstance(value, Tensor) and value.dim() else value
-                error_msgs.append(f"size mismatch for {prefix}{name}: expected {self.num_embeddings} rows, got {got}")
-            else:
-                try:
-                    self._target(name, value).copy_(value[first:end])
-                except ValueError as error:
-                    error_msgs.append(str(error))
+        names = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
+        if strict:
+            missing_keys.extend([] if "weight" in names else [f"{prefix}weight"])
+            known = ("weight", *self._modules)
+            unexpected_keys.extend(prefix + name for name in names if name.partition(".")[0] not in known)
+        if "weight" in names:
+            whole = state_dict[f"{prefix}weight"]
+            try:
+                self._part_for("weight", whole).copy_(whole[slice(*self.row_range)])
+            except ValueError as error:
+                error_msgs.append(f"{prefix}weight: {error}")
+
+
+class OptimizerStates(nn.Module):
+    """The part of a state_dict that belongs to the optimizer of a divided table.
+
+    Torch keeps what is neither a parameter nor a buffer as the extra state of a module, and
+    torch.distributed.checkpoint looks for nothing else. A table without an optimizer has no such module.
+    """
+
+    def __init__(self, save: Callable[[], dict[str, Any]], load: Callable[[Mapping[str, Any]], None]) -> None:
+        super().__init__()
+        self._save, self._load = save, load
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What the optimizer keeps for the whole table. All ranks call it."""
+        return self._save()
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Copies what the optimizer keeps for this rank's rows."""
+        self._load(state)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *others: list[str],
+    ) -> None:
+        """Without complaint if there is only a table to load."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, [], *others)

@@ -21,7 +21,7 @@ from ..torch._tables.fused import optimizer_of
 from ..torch._tables.sparse_gradients import make_grad
 from ..torch.bags import bags_of, check_options, weights_of
 from ._bags import Bags, check_ids, cut
-from ._checkpoints import Checkpoints
+from ._checkpoints import Checkpoints, OptimizerStates
 from ._cuts import bounds_of
 from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
@@ -118,6 +118,8 @@ class ShardedEmbeddingBag(Checkpoints):
         self.optimizer = None if optimizer is None else optimizer([self.weight])
         ranks.agree(self._facts())
         self.reset_parameters()
+        if self.optimizer is not None:
+            self.optimizer_states = OptimizerStates(self._whole_states, self._load_whole_states)
         if isinstance(self.optimizer, RowOptimizer):  # checkpoints are loaded before the first step, too
             self.optimizer.make_states(self.weight)
 
