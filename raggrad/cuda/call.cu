@@ -1,4 +1,3 @@
-#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -113,15 +112,12 @@ Status UncapturedCall::ReadBack(const uint64_t* device, std::span<uint64_t> host
 }
 
 Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcept {
-  const auto is_there = [&] {
-    return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == token;
-  };
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::microseconds(kTuning.await_max_microseconds);
   for (auto now = Clock::now(); now < end;) {
     const auto next_query = now + std::chrono::microseconds(kTuning.await_microseconds_per_query);
     for (; now < next_query; now = Clock::now()) {
-      if (is_there()) return {};
+      if (HasToken(word, token)) return {};
     }
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaSuccess) break;
@@ -129,7 +125,7 @@ Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcep
     cudaGetLastError();  // clears it, or the next launch would report it
   }
   if (Status s = AwaitAll("a kernel failed"); !s.ok()) return s;
-  return is_there() ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
+  return HasToken(word, token) ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
 }
 
 Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept {

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
 
+#include "raggrad/cuda/current_device.cuh"
 #include "raggrad/cuda/errors.cuh"
 #include "raggrad/cuda/pinned_words.cuh"
+#include "raggrad/cuda/tuning.h"
 
 namespace raggrad::cuda {
 namespace {
@@ -23,8 +26,10 @@ class IdleBlocks {
   // Null if there is no memory.
   uint64_t* Take() noexcept {
     const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      uint64_t* const block = idle_.back();
+    for (auto idle = idle_.rbegin(); idle != idle_.rend(); ++idle) {
+      if (idle->last_word != nullptr && !HasToken(*idle->last_word, idle->last_token)) continue;
+      uint64_t* const block = idle->words;
+      std::swap(*idle, idle_.back());
       idle_.pop_back();
       return block;
     }
@@ -40,21 +45,27 @@ class IdleBlocks {
     ++made_;
     return block;
   }
-  void Give(uint64_t* block) noexcept {
+  // A block whose words a kernel may still write, until it writes that token.
+  void Give(uint64_t* block, const uint64_t* last_word, uint64_t last_token) noexcept {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(block);
+    idle_.push_back({block, last_word, last_token});
   }
 
  private:
+  struct Idle {
+    uint64_t* words;
+    const uint64_t* last_word;  // null: no kernel writes the words
+    uint64_t last_token;
+  };
   std::mutex mutex_;
-  std::vector<uint64_t*> idle_;
+  std::vector<Idle> idle_;
   size_t made_ = 0;
 };
 
 }  // namespace
 
 PinnedBlock::~PinnedBlock() {
-  if (words_ != nullptr) IdleBlocks::Instance().Give(words_);
+  if (words_ != nullptr) IdleBlocks::Instance().Give(words_, last_word_, last_token_);
 }
 
 uint64_t* PinnedBlock::words() noexcept {
@@ -73,6 +84,17 @@ uint64_t* PinnedWords() noexcept {
 uint64_t NewToken() noexcept {
   static std::atomic<uint64_t> tokens = 0;
   return ++tokens;
+}
+
+Status AwaitToken(const uint64_t& word, uint64_t token, int device) noexcept {
+  using Clock = std::chrono::steady_clock;
+  if (HasToken(word, token)) return {};
+  for (const auto end = Clock::now() + std::chrono::microseconds(kTuning.await_max_microseconds); Clock::now() < end;) {
+    if (HasToken(word, token)) return {};
+  }
+  const CurrentDevice current(device);
+  if (Status s = ToStatus(cudaDeviceSynchronize(), "a kernel failed"); !s.ok()) return s;
+  return HasToken(word, token) ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
 }
 
 }  // namespace raggrad::cuda

@@ -7,6 +7,14 @@
 
 namespace raggrad::cuda {
 
+Result<bool> IsOwner(std::string_view op, void* stream, const StreamId& owner) noexcept {
+  return WithKernels<Events>(op, Device::Cuda(owner.device), [&](const Events& events) -> Result<bool> {
+    const Result<StreamId> user = events.identify(stream);
+    if (!user.ok()) return user.status();
+    return *user == owner;
+  });
+}
+
 Status StreamUses::Add(std::string_view op, void* stream, const StreamId& owner) noexcept {
   return WithKernels<Events>(op, Device::Cuda(owner.device), [&](const Events& events) -> Status {
     const Result<StreamId> user = events.identify(stream);

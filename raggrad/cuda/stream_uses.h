@@ -10,6 +10,9 @@
 
 namespace raggrad::cuda {
 
+// Whether the handle means the owner to the calling thread.
+Result<bool> IsOwner(std::string_view op, void* stream, const StreamId& owner) noexcept;
+
 class StreamUses {
  public:
   // Notes that work queued on `stream` so far uses the memory. Ignores the owner itself, and streams that are being

@@ -73,11 +73,12 @@ Status RunSums(const Call& call, PreparedSums<T>& sums, const RowSink<T>& sink) 
   return SumRows<T, kUpdate>(call, sums.job, sums.accumulation);
 }
 
-// Sums the rows of a problem into the sink that make_sink(number of unique rows) returns. Without a plan it is made
-// now, and the host waits for that number. Meanwhile the GPU runs what the sums need besides.
+// Sums the rows of a problem into the sink that make_sink(num_unique) returns, where num_unique() is the number of
+// unique rows. Without a plan it is made now, and the host waits for that number. Meanwhile the GPU runs what the sums
+// need besides. With a plan only num_unique() waits, if the plan is not made yet.
 template <class T, bool kUpdate = false, class MakeSink>
 Status PlanAndSum(const Call& any_call, const GradProblem& p, const MakeSink& make_sink) noexcept {
-  const auto sum = [&](Result<PreparedSums<T>>& sums, int64_t num_unique) -> Status {
+  const auto sum = [&](Result<PreparedSums<T>>& sums, const auto& num_unique) -> Status {
     if (!sums.ok()) return sums.status();
     const Result<RowSink<T>> sink = make_sink(num_unique);
     return sink.ok() ? RunSums<kUpdate>(any_call, *sums, *sink) : sink.status();
@@ -85,7 +86,7 @@ Status PlanAndSum(const Call& any_call, const GradProblem& p, const MakeSink& ma
   if (p.plan != nullptr) {
     const Plan& plan = p.plan->device_sorted;
     Result<PreparedSums<T>> sums = Prepare<T>(any_call, p, plan, plan.order);
-    return sum(sums, plan.num_unique);
+    return sum(sums, [&] { return p.plan->num_unique(); });
   }
   const Result<UncapturedCall> call = UncapturedCall::From(any_call);
   if (!call.ok()) return call.status();
@@ -98,11 +99,10 @@ Status PlanAndSum(const Call& any_call, const GradProblem& p, const MakeSink& ma
                                                         : Result<PreparedSums<T>>(PreparedSums<T>{});
   const Result<Report> read = report->Await(*call, p.ids);  // also after an error: the report may still be written
   if (!read.ok()) return read.status();
-  TakeReport(*read, *plan);
-  if (sums.ok() && DividesByWeights(p) && plan->order == SegmentOrder::kDescending) {
-    sums = Prepare<T>(*call, p, *plan, plan->order);
+  if (sums.ok() && DividesByWeights(p) && OrderIn(*read) == SegmentOrder::kDescending) {
+    sums = Prepare<T>(*call, p, *plan, SegmentOrder::kDescending);
   }
-  return sum(sums, plan->num_unique);
+  return sum(sums, [&] { return Result<int64_t>(static_cast<int64_t>(read->count)); });
 }
 
 // The shape of an output of that many rows.
@@ -181,8 +181,10 @@ Result<Tensor> FirstRows(const Call& call, Tensor tensor, int64_t num_unique) no
 template <class T>
 Result<SparseSegmentGradV2Output> GradV2OnceCounted(const Call& call, const GradProblem& p) noexcept {
   std::optional<Result<SparseSegmentGradV2Output>> rows;
-  const Status summed = PlanAndSum<T>(call, p, [&](int64_t num_unique) -> Result<RowSink<T>> {
-    rows = AllocateRows(call, p, num_unique);
+  const Status summed = PlanAndSum<T>(call, p, [&](const auto& num_unique) -> Result<RowSink<T>> {
+    const Result<int64_t> count = num_unique();
+    if (!count.ok()) return count.status();
+    rows = AllocateRows(call, p, *count);
     if (!rows->ok()) return rows->status();
     return SinkOf<T>((*rows)->output, (*rows)->sorted_unique_indices);
   });
@@ -234,8 +236,9 @@ Result<SparseSegmentGradV2Output> RowsToUpdate(const GradProblem& p, const Conte
   Result<SparseSegmentGradV2Output> rows = AllocateRows(*call, p, MaxUnique(p));
   if (!rows.ok()) return rows.status();
   const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    return PlanAndSum<T>(
-        *call, p, [&](int64_t) -> Result<RowSink<T>> { return SinkOf<T>(rows->output, rows->sorted_unique_indices); });
+    return PlanAndSum<T>(*call, p, [&](const auto&) -> Result<RowSink<T>> {
+      return SinkOf<T>(rows->output, rows->sorted_unique_indices);
+    });
   });
   if (!summed.ok()) return summed;
   return rows;
@@ -269,7 +272,7 @@ Result<Tensor> Grad(const GradProblem& p, const Context& ctx) noexcept {
   if (Status s = call->Fill(output->data(), 0, output->bytes()); !s.ok()) return s;
   if (p.ids.n() == 0 || p.ids.table_rows == 0) return output;
   const Status summed = Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    return PlanAndSum<T>(*call, p, [&](int64_t) -> Result<RowSink<T>> {
+    return PlanAndSum<T>(*call, p, [&](const auto&) -> Result<RowSink<T>> {
       RowSink<T> sink = {};
       sink.output = output->As<T>();
       sink.dense = true;
@@ -292,7 +295,7 @@ Status GradApply(const GradProblem& p, const UpdateProblem& update, const Contex
   const Result<Call> call = BeginCall(p, ctx);
   if (!call.ok()) return call.status();
   return Visit(FloatTypes{}, p.grad.dtype, [&]<class T>() {
-    return PlanAndSum<T, true>(*call, p, [&](int64_t) -> Result<RowSink<T>> { return SinkOf<T>(update, p); });
+    return PlanAndSum<T, true>(*call, p, [&](const auto&) -> Result<RowSink<T>> { return SinkOf<T>(update, p); });
   });
 }
 

@@ -28,7 +28,6 @@ struct Plan {
   const uint32_t* counts = nullptr;         // ids per segment; null if not wanted
   const uint32_t* descending = nullptr;     // one word: not 0 if segment ids do not ascend
   SegmentOrder order = SegmentOrder::kUnknown;
-  int64_t num_unique = 0;  // set once it is read back
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda

@@ -17,6 +17,7 @@ struct Notes {
   unsigned long long first_fault;  // ~Fault::Encode(), so that atomicMax finds the first fault
   uint32_t descending;
   uint32_t unsorted;  // not 0 if rows do not ascend, where PrepareJob asks
+  uint32_t blocks_prepared;
   uint32_t blocks_counted;
   uint32_t tickets[kMaxPasses];
   uint32_t histograms[kMaxPasses][kMaxDigits];

@@ -1,4 +1,7 @@
 // Makes plans in device memory: checks the ids, counts them, sorts them by row, and counts the rows of each group.
+#include <memory>
+#include <new>
+
 #include "raggrad/cuda/pinned_words.cuh"
 #include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
@@ -70,16 +73,10 @@ struct Sorted {
 };
 
 Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                         const BagSegments& bags, const uint32_t* only_if) noexcept {
+                         const BagSegments& bags, const ReportTo& checked, const uint32_t* only_if) noexcept {
   const SortShape shape(ids.n(), ids.table_rows + (ids.drops_out_of_range ? 1 : 0));
   Sorted sorted;
   Plan& plan = sorted.plan;
-  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.device_memory(), ids.n());
-  if (!contributions.ok()) return contributions.status();
-  plan.contributions = *std::move(contributions);
-  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.device_memory(), ids.n());
-  if (!spare.ok()) return spare.status();
-
   // One block of memory: the states of the sort's tiles, the notes and the counts, which start as zeros; then
   // unique_before.
   const int64_t groups = GroupsOf(ids.n());
@@ -106,6 +103,13 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
                              : call.Fill(plan.memory.data(), 0, static_cast<size_t>(zeros * kWord));
   if (!cleared.ok()) return cleared;
 
+  // Memory that the first kernel does not need is allocated while it runs.
+  Result<Scratch<Contribution>> contributions = Scratch<Contribution>::Make(call.device_memory(), ids.n());
+  if (!contributions.ok()) return contributions.status();
+  plan.contributions = *std::move(contributions);
+  Result<Scratch<Contribution>> spare = Scratch<Contribution>::Make(call.device_memory(), ids.n());
+  if (!spare.ok()) return spare.status();
+
   const unsigned blocks = std::min(Blocks(ids.n(), kPrepareThreads * kPerThread), kMaxPrepareBlocks);
   Contribution* const result = plan.contributions.data();
   Contribution* const unsorted = shape.passes % 2 == 0 ? result : spare->data();
@@ -130,7 +134,8 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
                           .counts = parts.counts ? segment_counts : nullptr,
                           .copies = copies,
                           .offsets = offsets,
-                          .only_if = only_if};
+                          .only_if = only_if,
+                          .checked = ReportJob(ids, checked)};
   if (Status s = call.Launch(PrepareKernel, blocks, kPrepareThreads, job); !s.ok()) return s;
   const auto passes = [&]<int kRounds>(auto* states_of_tiles) {
     return QueuePasses<kRounds>(call, ids.n(), shape, notes, states_of_tiles, unsorted, other, sort_if);
@@ -145,11 +150,11 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
 }  // namespace
 
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                       const ReportTo& to, const BagSegments& bags) noexcept {
+                       const ReportTo& to, const BagSegments& bags, const ReportTo& checked) noexcept {
   if (Status s = CheckFitsGpu(ids, parts.counts || parts.positions); !s.ok()) return s;
   Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(call.device_memory(), parts.positions ? ids.n() : 0);
   if (!positions.ok()) return positions.status();
-  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, bags, /*only_if=*/nullptr);
+  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, bags, checked, /*only_if=*/nullptr);
   if (!sorted.ok()) return sorted.status();
   Plan& plan = sorted->plan;
   const RowsJob rows = {plan.contributions.data(), ids.n(), GroupsOf(ids.n()), sorted->unique_before, sorted->notes};
@@ -160,7 +165,7 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts&
 
 Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept {
   const SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
-  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, only_if);
+  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, {}, only_if);
   if (!sorted.ok()) return sorted.status();
   return Result<Plan>(std::move(sorted->plan));
 }
@@ -193,8 +198,9 @@ Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexce
                      Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
 }
 
-// Queues the plan with copies of its ids. num_unique stays unset.
-Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, SegmentPlan::State& state) noexcept {
+// Queues the plan with copies of its ids.
+Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, const ReportTo& checked,
+                 SegmentPlan::State& state) noexcept {
   Result<Scratch<int32_t>> indices = Scratch<int32_t>::Make(call.device_memory(), ids.n());
   if (!indices.ok()) return indices.status();
   Result<Scratch<int32_t>> segment_ids = Scratch<int32_t>::Make(call.device_memory(), ids.n());
@@ -206,7 +212,8 @@ Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, Se
   SegmentIds with_segments = ids;
   if (of_bags) with_segments.segment_ids = {segment_ids->data(), DType::kInt32, Shape{ids.n()}, call.device()};
   const IdCopies copies = {indices->data(), of_bags ? nullptr : segment_ids->data()};
-  Result<Plan> plan = QueuePlan(call, with_segments, parts, copies, to, {segment_ids->data(), starts->data()});
+  const BagSegments bags = {segment_ids->data(), starts->data()};
+  Result<Plan> plan = QueuePlan(call, with_segments, parts, copies, to, bags, checked);
   if (!plan.ok()) return plan.status();
   if (parts.positions) {
     if (Status s = KeepPositions(call, with_segments, *plan); !s.ok()) return s;
@@ -226,8 +233,48 @@ Status MakePlanWithoutWaiting(const SegmentIds& ids, const Context& ctx, Segment
   state.report = *std::move(report);
   state.owner = call->stream_id;
   const ReportTo to = {state.report.data(), /*token=*/0, PaddedForm::kSegmentPlan, ids.n(), /*must_ascend=*/true};
-  return ids.n() == 0 ? QueueEmptyReport(*call, ids, to) : QueueInto(*call, ids, to, state);
+  return ids.n() == 0 ? QueueEmptyReport(*call, ids, to) : QueueInto(*call, ids, to, /*checked=*/{}, state);
 }
+
+// Two reports in pinned memory: first whether the ids are good, then the number of unique rows.
+class Reports final : public LateCount {
+ public:
+  static Result<std::unique_ptr<Reports>> Make(int device) noexcept {
+    std::unique_ptr<Reports> made(new (std::nothrow) Reports(device));
+    if (made == nullptr) return Status(Code::kResourceExhausted, "no memory for reports");
+    uint64_t* const words = made->block_.words();
+    const Result<ReportTo> checked = ReportTo::Words(words);
+    if (!checked.ok()) return checked.status();
+    constexpr int64_t kWordsPerReport = sizeof(Report) / sizeof(uint64_t);
+    static_assert(2 * kWordsPerReport <= cuda::kWords);
+    const Result<ReportTo> counted = ReportTo::Words(words + kWordsPerReport);
+    if (!counted.ok()) return counted.status();
+    made->checked_ = *checked;
+    made->counted_ = *counted;
+    return Result<std::unique_ptr<Reports>>(std::move(made));
+  }
+
+  const ReportTo& checked() const noexcept { return checked_; }
+  const ReportTo& counted() const noexcept { return counted_; }
+
+  // To be called once the kernels that write the reports are queued.
+  void KeepUntilWritten() noexcept { block_.ReuseAfter(count_report().token, counted_.token); }
+
+  Result<int64_t> Await() const noexcept override {
+    const Report& report = count_report();
+    if (Status s = cuda::AwaitToken(report.token, counted_.token, device_); !s.ok()) return s;
+    return static_cast<int64_t>(report.count);
+  }
+
+ private:
+  explicit Reports(int device) noexcept : device_(device) {}
+  const Report& count_report() const noexcept { return *static_cast<const Report*>(counted_.report); }
+
+  int device_;
+  cuda::PinnedBlock block_;
+  ReportTo checked_;
+  ReportTo counted_;
+};
 
 }  // namespace
 
@@ -236,19 +283,21 @@ Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& s
   if (!state.waits) return MakePlanWithoutWaiting(ids, ctx, state);
   const Result<UncapturedCall> call = UncapturedCall::Begin(ctx);
   if (!call.ok()) return call.status();
-  cuda::PinnedBlock block;  // not this thread's: `meanwhile` may make calls that wait for reports of their own
-  const Result<ReportTo> report = ReportTo::Words(block.words());
-  if (!report.ok()) return report.status();
+  Result<std::unique_ptr<Reports>> reports = Reports::Make(call->stream_id.device);
+  if (!reports.ok()) return reports.status();
+  const ReportTo checked = (*reports)->checked();
   state.owner = call->stream_id;
-  if (Status s = QueueInto(*call, ids, *report, state); !s.ok()) {
-    // A kernel may have been queued that writes the block. Only an error of CUDA itself makes this wait fail.
+  if (Status s = QueueInto(*call, ids, (*reports)->counted(), checked, state); !s.ok()) {
+    // A kernel may have been queued that writes a report. Only an error of CUDA itself makes this wait fail.
     [[maybe_unused]] const Status ended = call->AwaitAll("a kernel failed");
     return s;
   }
+  (*reports)->KeepUntilWritten();
+  state.late_count = *std::move(reports);
   meanwhile();
-  const Result<Report> read = report->Await(*call, ids);
+  const Result<Report> read = checked.Await(*call, ids);
   if (!read.ok()) return read.status();
-  TakeReport(*read, state.device_sorted);
+  state.device_sorted.order = OrderIn(*read);
   state.ascending = read->descending == 0;
   return {};
 }

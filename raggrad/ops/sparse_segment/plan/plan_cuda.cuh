@@ -57,8 +57,8 @@ struct IdCopies {
 
 // Destination of the report on the ids: device memory for a PaddedReport, or pinned memory that the host polls.
 struct ReportTo {
-  PaddedReport* report;
-  uint64_t token;  // written last: who sees it sees the whole report. 0: only a PaddedReport is written
+  PaddedReport* report = nullptr;  // null: nowhere
+  uint64_t token = 0;              // written last: who sees it sees the whole report. 0: only a PaddedReport is written
   PaddedForm form = {};
   int64_t max_unique = 0;
   bool must_ascend = false;  // segment ids that do not are a fault
@@ -87,17 +87,16 @@ struct BagSegments {
   int64_t* starts;       // [num_segments + 1]
 };
 
-// Queues the making of a plan; its num_unique and order stay unset. With positions, contributions have these in place
+// Queues the making of a plan; its order stays unset. A report without the count goes to `checked` before the ids are
+// sorted. With positions, contributions have these in place
 // of segments, and the plan's array of positions is not filled: who puts the segments back does that. Bad ids become 0.
 // n must be positive, and table_rows, too, unless ids are dropped. ids.segment_ids of bags are those that `bags` gets.
 // UNIMPLEMENTED for sizes that do not fit in 32 bits.
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                       const ReportTo& to, const BagSegments& bags = {}) noexcept;
+                       const ReportTo& to, const BagSegments& bags = {}, const ReportTo& checked = {}) noexcept;
 
-// Sets what the host learns from the report.
-inline void TakeReport(const Report& report, Plan& plan) noexcept {
-  plan.num_unique = static_cast<int64_t>(report.count);
-  plan.order = report.descending == 0 ? SegmentOrder::kAscending : SegmentOrder::kDescending;
+inline SegmentOrder OrderIn(const Report& report) noexcept {
+  return report.descending == 0 ? SegmentOrder::kAscending : SegmentOrder::kDescending;
 }
 
 // Queues a stable sort of positions by segment: row is the segment, segment the position. Kernels do nothing if the

@@ -1,6 +1,8 @@
 // The members of a SegmentPlan. Internal to the family.
 #pragma once
 
+#include <memory>
+
 #include "raggrad/cuda/stream_uses.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/plan/device_plan.h"
@@ -8,6 +10,15 @@
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 
 namespace raggrad {
+
+// The number of unique rows of a plan on a GPU. The host learns it later than that the ids are good: in between the GPU
+// sorts them, some 40 us for a million.
+class LateCount {
+ public:
+  virtual ~LateCount() = default;
+  // Waits until the plan is made. Fails only if CUDA as a whole does. Any thread may call it.
+  virtual Result<int64_t> Await() const noexcept = 0;
+};
 
 struct SegmentPlan::State {
   Sizes sizes;
@@ -26,12 +37,18 @@ struct SegmentPlan::State {
   // The device decides which of these is filled.
   sparse_segment::Plan<sparse_segment::Contribution> sorted;
   sparse_segment::on_cuda::Plan device_sorted;
+  std::unique_ptr<LateCount> late_count;  // on a GPU; null without ids, and if !waits
   // On a GPU: the stream that made the plan, in whose order its memory is freed, and the other streams that use it.
   cuda::StreamId owner;
   mutable cuda::StreamUses uses;
 
   ~State() { uses.Delay(owner); }
 
+  // Not for plans that were made without waiting.
+  Result<int64_t> num_unique() const noexcept {
+    if (device.is_cpu()) return sorted.num_unique;
+    return late_count != nullptr ? late_count->Await() : Result<int64_t>(0);
+  }
   bool wide() const noexcept { return index_dtype == DType::kInt64 && sizes.table_rows > INT32_MAX; }
   TensorView indices_view() const noexcept {
     return wide() ? View(wide_indices.data(), DType::kInt64) : View(indices.data(), DType::kInt32);
@@ -55,13 +72,18 @@ Status CheckRowsOfPlan(std::string_view op, std::string_view name, const TensorV
 // Checks that the plan is one that a forward can use.
 Status CheckAscending(std::string_view op, const SegmentPlan::State& plan) noexcept;
 
-// Returns call(), which uses the plan. The plan remembers the stream if it is not its own.
+// Returns call(), which uses the plan. On another stream than the plan's own it begins when the plan is made, and the
+// plan remembers the stream.
 template <class F>
 auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx, const F& call) noexcept
     -> decltype(call()) {
   const SegmentPlan::State& state = plan.state();
+  if (state.device.is_cpu()) return call();
+  const Result<bool> own = cuda::IsOwner(op, ctx.stream, state.owner);
+  if (!own.ok()) return own.status();
+  if (*own) return call();
+  if (const Result<int64_t> made = state.num_unique(); !made.ok()) return made.status();
   auto result = call();
-  if (state.device.is_cpu()) return result;
   if (Status s = state.uses.Add(op, ctx.stream, state.owner); !s.ok()) return s;
   return result;
 }

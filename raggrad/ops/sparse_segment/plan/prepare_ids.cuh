@@ -80,6 +80,7 @@ struct PrepareJob {
   IdCopies copies;
   Offsets offsets;          // to check
   const uint32_t* only_if;  // null, or a word: nothing is done if it is 0
+  ReportJob checked;        // may go nowhere
 };
 
 // counts[segment] += 1 for each lane that has a segment; those are the first lanes of the warp. Segment ids mostly come
@@ -177,6 +178,8 @@ static __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const Pr
       atomicAdd(&job.notes->histograms[pass][digit], count);
     }
   });
+  if (job.checked.to.report == nullptr || !IsLastBlock(&job.notes->blocks_prepared) || threadIdx.x != 0) return;
+  job.checked.Write(/*num_unique=*/0, __ldcg(&job.notes->first_fault), __ldcg(&job.notes->descending));
 }
 
 }  // namespace raggrad::sparse_segment::on_cuda

@@ -316,7 +316,8 @@ SegmentPlan::~SegmentPlan() = default;
 int64_t SegmentPlan::num_ids() const noexcept { return state_->num_ids; }
 int64_t SegmentPlan::num_unique() const noexcept {
   if (!state_->waits) return -1;
-  return state_->device.is_cpu() ? state_->sorted.num_unique : state_->device_sorted.num_unique;
+  const Result<int64_t> count = state_->num_unique();
+  return count.ok() ? *count : -1;
 }
 TensorView SegmentPlan::report() const noexcept {
   return {state_->report.data(), DType::kUInt64, Shape{state_->waits ? 0 : kReportWords}, state_->device};

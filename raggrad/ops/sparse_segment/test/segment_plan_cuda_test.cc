@@ -146,6 +146,47 @@ TEST_F(GpuTest, PlansOfBags) {
   }
 }
 
+// Make returns when the ids are known to be good. The GPU may still sort them then, which takes some 100 us for 4
+// million. A gradient on another stream waits for that, and so does the number of rows.
+TEST_F(GpuTest, SegmentPlanIsUsedOnAnotherStreamAtOnce) {
+  constexpr int64_t kIds = 4'000'000, kRows = 3'000'000;
+  const Batch batch = Batch::Zipf(kIds, kRows, 1'000, 3);
+  const TensorView indices = batch.device_index(DType::kInt32), segment_ids = batch.device_segment(DType::kInt32);
+  const OnDevice grad(Array<float>{Generator(2).Values<float>(1'000), Shape{1'000, 1}});
+  const auto want = SparseSegmentGradV2(SegmentCombiner::kMean, grad, indices, segment_ids, batch.dim0());
+  ASSERT_THAT(want, IsOk());
+  const CudaStream owner, other;
+  for (int k = 0; k < 5; ++k) {
+    const auto plan = SegmentPlan::Make(indices, segment_ids, {kRows, 1'000}, owner.MakeContext());
+    ASSERT_THAT(plan, IsOk());
+    const auto rows = SparseSegmentGradV2(SegmentCombiner::kMean, grad, *plan, other.MakeContext());
+    ASSERT_THAT(rows, IsOk());
+    CallDriver("cuStreamSynchronize", other.handle());
+    EXPECT_EQ(plan->num_unique(), want->output.shape()[0]);
+    EXPECT_TRUE(SameTensor(OnHost(rows->output.view()).view(), OnHost(want->output.view()).view()));
+  }
+}
+
+// Reports come after plans were dropped. They must not reach the plans that are made next, which have other counts.
+TEST_F(GpuTest, ReportsOfDroppedPlansReachNoOther) {
+  const Batch large = Batch::Zipf(300'000, 200'000, 300, 3);
+  const TensorView indices = large.device_index(DType::kInt32), segment_ids = large.device_segment(DType::kInt32);
+  const CudaStream streams[2];
+  for (int32_t k = 0; k < 200; ++k) {
+    const int32_t unique = 1 + k % 7;
+    Array<int32_t> few{std::vector<int32_t>(10)};
+    for (int32_t i = 0; i < 10; ++i) few.values[i] = i % unique;
+    const OnDevice device_few(few);
+    const int64_t room = k % 3 == 0 ? 1'000 : 200'000;  // the former refuses the ids
+    EXPECT_EQ(SegmentPlan::Make(indices, segment_ids, {room, 300}, streams[0].MakeContext()).ok(), room > 1'000);
+    const auto plan = SegmentPlan::Make(device_few, device_few, {10, 10}, streams[1].MakeContext());
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->num_unique(), unique);
+    CallDriver("cuStreamSynchronize", streams[0].handle());
+    EXPECT_EQ(plan->num_unique(), unique);
+  }
+}
+
 // Calls queued on another stream still find their plan when they run, though it was destroyed and its memory went to
 // other plans meanwhile.
 TEST_F(GpuTest, SegmentPlanOfAnotherStream) {
