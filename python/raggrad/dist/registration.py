@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from ..settings import current_accumulation
 from ..torch import Embedding, EmbeddingBag, EmbeddingBagCollection
 from ..torch._operators.embeddings import embedding_bag_grad_rows
+from ..torch._tables.data_parallel import is_summed_by_data_parallel
 from ..torch._tables.shared import is_shared, share
 from . import _reproducible as exact
 from ._bags import cut
@@ -118,18 +120,28 @@ class _Surroundings:
                 f"raggrad.dist.{_NAME}: {type(module).__name__}: its gradient is summed over ranks in backward, which "
                 "torch.compile and torch.func cannot do"
             )
-        for name, table in module.named_parameters(recurse=False):
-            if table.requires_grad and torch.is_grad_enabled() and not is_shared(table):
-                raise RuntimeError(
-                    f"raggrad.dist.{_NAME}: {type(module).__name__}: {name} is not the tensor that was registered, and "
-                    "its gradient would not be summed over ranks: register the module again"
-                )
+        if dist.is_initialized() and torch.is_grad_enabled():  # a model may be saved here, and loaded where it is alone
+            for name, table in module.named_parameters(recurse=False):
+                _check_table(f"raggrad.dist.{_NAME}: {type(module).__name__}: {name}", table)
         self._tokens.append(None if self.accumulation is None else current_accumulation.set(self.accumulation))
 
     def _after(self, *_: Any) -> None:
         token = self._tokens.pop() if self._tokens else None  # none if something before _before has failed
         if token is not None:
             current_accumulation.reset(token)
+
+
+def _check_table(where: str, table: Tensor) -> None:
+    if table.requires_grad and not is_shared(table):
+        raise RuntimeError(
+            f"{where} is not the tensor that was registered, and its gradient would not be summed over ranks: "
+            "register the module again"
+        )
+    if is_summed_by_data_parallel(table):
+        warnings.warn(
+            f"{where} is summed once more by DistributedDataParallel: register the model that it wraps, before it does",
+            stacklevel=2,
+        )
 
 
 def _surround(module: nn.Module, accumulation: str | None) -> None:

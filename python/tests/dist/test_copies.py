@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import warnings
 from typing import Any
 
 import pytest
 import raggrad
 
-from .worlds import dist, rd, rt, run, torch
+from .worlds import dist, packed, rd, rt, run, torch
 
 ROWS, WIDTH = 7, 3
 ADAM = functools.partial(rt.optim.SparseAdam, lr=0.1)
@@ -41,6 +42,18 @@ def replace_tables(rank: int) -> None:
 
 def test_a_table_that_was_not_registered_is_refused() -> None:
     run(2, replace_tables)
+
+
+def make_registered(rank: int) -> bytes:
+    bag = rt.EmbeddingBag(ROWS, WIDTH)
+    rd.register(bag, accumulation="reproducible")
+    return packed(bag)
+
+
+def test_a_saved_module_is_of_use_where_it_is_alone() -> None:
+    bag = torch.load(io.BytesIO(run(1, make_registered)[0]), weights_only=False)
+    bag(torch.tensor([[1, 2]])).sum().backward()
+    assert bag.weight.grad.count_nonzero() == 2 * WIDTH
 
 
 def fail_before_the_call(rank: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import pytest
@@ -313,6 +314,25 @@ def forget_to_register(rank: int) -> None:
 
 def test_a_table_that_is_not_registered_is_named() -> None:
     run(2, forget_to_register)
+
+
+def sum_twice(rank: int) -> None:
+    """DistributedDataParallel looks for names to leave alone in the module that it wraps, and nowhere else."""
+    model = Sparse("sparse")
+    rd.register(model.bags)
+    ids = torch.tensor([[rank, 5]])
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    with pytest.warns(UserWarning, match="EmbeddingBag: weight is summed once more by DistributedDataParallel"):
+        parallel(ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(ids)
+        rd.register(model)
+        torch.nn.parallel.DistributedDataParallel(model)(ids)
+
+
+def test_a_table_that_is_summed_twice_is_named() -> None:
+    run(2, sum_twice)
 
 
 def refuse(rank: int) -> None:
