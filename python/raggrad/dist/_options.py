@@ -20,3 +20,12 @@ def whole_number(name: str, argument: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"raggrad.dist.{name}: {argument}: expected a whole number, got {value!r}") from None
+
+
+def padding_row(name: str, padding_idx: int | None, rows: int) -> int | None:
+    """The row that padding_idx names, which may count from the end."""
+    if padding_idx is None:
+        return None
+    if not -rows <= whole_number(name, "padding_idx", padding_idx) < rows:
+        raise ValueError(f"raggrad.dist.{name}: padding_idx: expected -{rows} to {rows - 1}, got {padding_idx}")
+    return padding_idx % rows

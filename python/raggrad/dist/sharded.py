@@ -27,7 +27,7 @@ from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
 from ._messages import Ranks
 from ._model import piece_bytes
-from ._options import check_accumulation, whole_number
+from ._options import check_accumulation, padding_row, whole_number
 from ._reproducible import MOST_EXACT_ROWS
 from ._sums import Rows, divided
 from .cost import NETWORK, Network
@@ -111,8 +111,9 @@ class ShardedEmbeddingBag(Checkpoints):
         self._hot = HotRows(network if replicate else None)
         device = torch.get_default_device() if device is None else torch.device(device)
         ranks = Ranks(_CLASS, group, device)
+        self._rank = ranks.rank
         self._bounds = bounds_of(f"raggrad.dist.{_CLASS}: rows", num_embeddings, ranks.count, rows)
-        self.padding_idx = _row_number(padding_idx, num_embeddings)
+        self.padding_idx = padding_row(_CLASS, padding_idx, num_embeddings)
         first, end = self.row_range
         self.weight = nn.Parameter(torch.empty(end - first, dim, device=device, dtype=dtype))
         self.optimizer = None if optimizer is None else optimizer([self.weight])
@@ -126,8 +127,7 @@ class ShardedEmbeddingBag(Checkpoints):
     @property
     def row_range(self) -> tuple[int, int]:
         """The first row of this rank, and the one behind its last."""
-        rank = dist.get_rank(self.group)
-        return self._bounds[rank], self._bounds[rank + 1]
+        return self._bounds[self._rank], self._bounds[self._rank + 1]
 
     @property
     def hot_rows(self) -> Tensor:
@@ -189,7 +189,14 @@ class ShardedEmbeddingBag(Checkpoints):
         return copied
 
     def _ranks(self, operation: str) -> Ranks:
-        return Ranks(f"{_CLASS}.{operation}", self.group, self.weight.device)
+        ranks = Ranks(f"{_CLASS}.{operation}", self.group, self.weight.device)
+        made_for = self._rank, len(self._bounds) - 1
+        if (ranks.rank, ranks.count) != made_for:  # the module was pickled, or the group is another one now
+            raise RuntimeError(
+                f"raggrad.dist.{ranks.operation}: group: expected rank {made_for[0]} of {made_for[1]}, whose rows are "
+                f"here, got rank {ranks.rank} of {ranks.count}: load a state_dict into a new module instead"
+            )
+        return ranks
 
     def _facts(self) -> dict[str, Any]:
         table = f"{self.num_embeddings} rows of {self.dim}, {self.weight.dtype}, divided at {self._bounds[1:-1]}"
@@ -288,11 +295,3 @@ class _Pool(torch.autograd.Function):
             ranks.commit()
             d_table = module._update(rows, ctx.fused)
         return d_table, d_weights, None, None, None, None, None
-
-
-def _row_number(padding_idx: int | None, rows: int) -> int | None:
-    if padding_idx is None:
-        return None
-    if not -rows <= whole_number(_CLASS, "padding_idx", padding_idx) < rows:
-        raise ValueError(f"raggrad.dist.{_CLASS}: padding_idx: expected -{rows} to {rows - 1}, got {padding_idx}")
-    return padding_idx % rows

@@ -107,6 +107,26 @@ def test_a_divided_table_can_be_copied() -> None:
     run(2, copy_shards)
 
 
+def make_divided(rank: int) -> bytes:
+    return packed(rd.ShardedEmbeddingBag(ROWS, WIDTH))
+
+
+def load_divided(rank: int, modules: list[bytes]) -> str:
+    bag = torch.load(io.BytesIO(modules[rank]), weights_only=False)
+    with pytest.raises(RuntimeError) as caught:
+        bag.full_weight()
+    return str(caught.value)
+
+
+def test_shards_belong_to_one_rank() -> None:
+    """Other ranks would read rows from where they do not lie."""
+    first, second = run(2, make_divided)
+    where = "raggrad.dist.ShardedEmbeddingBag.full_weight: group: expected rank 1 of 2, whose rows are here, got rank "
+    assert run(2, load_divided, [second, first])[0].startswith(f"{where}0 of 2: load a state_dict")
+    assert run(3, load_divided, [first, second, second])[1].startswith(f"{where}1 of 3: load a state_dict")
+    assert "rows 4 to 6 of this rank" in repr(torch.load(io.BytesIO(second), weights_only=False))
+
+
 def compile_model(rank: int) -> None:
     model = torch.nn.Sequential(rd.ShardedEmbeddingBag(ROWS, WIDTH, optimizer=ADAM), torch.nn.Linear(WIDTH, 1))
     ids = torch.tensor([[rank, 5]])
