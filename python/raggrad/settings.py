@@ -18,15 +18,15 @@ ACCUMULATIONS: tuple[str, ...] = get_args(Accumulation)
 current_accumulation: ContextVar[str | None] = ContextVar("raggrad.accumulation", default=None)
 
 
-def accumulation_or_current(mode: str | None) -> str | None:
+def accumulation_or_current(mode: str | None, function: str = "accumulation") -> str | None:
     """The `accumulation` argument of a function, or if that is None the mode of the `with` block around the call."""
-    return current_accumulation.get() if mode is None else _checked(mode)
+    return current_accumulation.get() if mode is None else _checked(mode, function)
 
 
-def _checked(mode: str) -> str:
+def _checked(mode: str, function: str = "accumulation") -> str:
     if mode not in ACCUMULATIONS:
         raise InvalidArgumentError(
-            "accumulation: no such accumulation "
+            f"{function}: no such accumulation "
             f"[accumulation: expected 'sequential', 'fast' or 'reproducible', got {mode!r}]"
         )
     return mode

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-from ..errors import InvalidArgumentError
 from ..settings import accumulation_or_current
 from ._load import HANDLERS
 from ._varying import alike, shaped_like
@@ -81,11 +80,7 @@ def export_checks() -> list[export.DisabledSafetyCheck]:
 
 def mode_of(function: str, accumulation: str | None) -> str | None:
     """The word that the caller wrote, or that of raggrad.accumulation() when the function is traced."""
-    try:
-        return accumulation_or_current(accumulation)
-    except InvalidArgumentError as error:
-        text = error.message.removeprefix("accumulation: ")
-        raise ValueError(f"raggrad.jax.{function}: {text}") from None
+    return accumulation_or_current(accumulation, f"raggrad.jax.{function}")
 
 
 def fail(function: str, text: str, kind: type[Exception] = ValueError) -> Any:
