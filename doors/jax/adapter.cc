@@ -68,6 +68,13 @@ void Rename(std::string& text, std::span<const Renamed> names) {
 
 }  // namespace
 
+TensorView FirstRows(TensorView array, int64_t rows) {
+  std::vector<int64_t> shape(array.shape.dims().begin(), array.shape.dims().end());
+  shape[0] = rows;
+  array.shape = Shape(shape);
+  return array;
+}
+
 Allocator& HostScratch() noexcept {
   static constinit FirstUse<PoolAllocator> pool;
   return pool.Get([] { return PoolAllocator(); });
@@ -139,6 +146,13 @@ TensorView Call::WideView(int argument) const {
   view.dtype = DType::kInt64;
   view.shape = Shape(view.shape.dims().first(view.shape.dims().size() - 1));
   return view;
+}
+
+::raggrad::Result<int64_t> Call::Count(int argument, std::string_view name, int64_t room) const {
+  const int64_t count = Number<int32_t>(argument);
+  if (count >= 0 && count <= room) return count;
+  return MakeError(Code::kInvalidArgument, "[", name, ": expected 0 to ", room, ", the rows there is room for, got ",
+                   count, "]");
 }
 
 std::span<const int64_t> Call::Integers(std::string_view attribute) const {

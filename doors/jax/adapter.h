@@ -55,6 +55,9 @@ class CallMemory final : public Allocator {
   ffi::ScratchAllocator* const scratch_;
 };
 
+// The first rows of an array.
+TensorView FirstRows(TensorView array, int64_t rows);
+
 // Scratch in host memory. XLA has no allocator of it, and fresh pages would cost more than most operators.
 Allocator& HostScratch() noexcept;
 
@@ -83,6 +86,9 @@ class Call {
   T Number(int argument) const {
     return *View(argument).As<T>();
   }
+
+  // A number of rows in host memory, which the user calls `name`; an error if it is not 0 to `room`.
+  ::raggrad::Result<int64_t> Count(int argument, std::string_view name, int64_t room) const;
 
   std::string_view Text(std::string_view attribute) const { return Get<std::string_view>(attribute); }
   int64_t Integer(std::string_view attribute) const { return Get<int64_t>(attribute); }

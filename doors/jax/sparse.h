@@ -6,7 +6,8 @@
 
 namespace raggrad::jax_door {
 
-// indices, values, default_value -> indices, values, empty_rows, places, report
+// indices, values, default_value -> indices, values, empty_rows, places, report. In host memory there may be one more
+// argument, which says how many entries there are; those behind them are padding, and their place is behind all others.
 Status FillEmptyRows(Call& call);
 // places, grad -> d_values, d_default_value
 Status FillEmptyRowsGrad(Call& call);

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "raggrad/core/error_text.h"
-
 namespace raggrad::jax_door {
 namespace {
 
@@ -28,18 +26,11 @@ MutableTensorView InPlace(const Call& call, int argument, int result) {
 
 Status Apply(Call& call, const RowUpdate& update) {
   const MutableTensorView table = InPlace(call, kTable, 0);
-  TensorView values = call.View(kValues);
-  TensorView ids = call.View(kIds);
-  const int64_t count = call.Number<int32_t>(kCount);
-  if (count < 0 || count > ids.dim(0)) {
-    return MakeError(Code::kInvalidArgument, "[rows.count: expected 0 to ", ids.dim(0),
-                     ", the rows there is room for, ", "got ", count, "]");
-  }
-  std::vector<int64_t> shape(values.shape.dims().begin(), values.shape.dims().end());
-  shape[0] = count;
-  values.shape = Shape(shape);
-  ids.shape = Shape{count};
-  return ApplyRows({values, ids, table.shape[0]}, update, table, call.context());
+  const TensorView ids = call.View(kIds);
+  const auto count = call.Count(kCount, "rows.count", ids.dim(0));
+  if (!count.ok()) return count.status();
+  return ApplyRows({FirstRows(call.View(kValues), *count), FirstRows(ids, *count), table.shape[0]}, update, table,
+                   call.context());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ REPORT = jax.ShapeDtypeStruct((12,), np.uint32)  # six numbers of 64 bits (raggr
 Shaped = jax.ShapeDtypeStruct
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+OTHERS = ("bool", "complex64", "complex128")
 
 
 class Settings(NamedTuple):
@@ -78,6 +80,16 @@ def export_checks() -> list[export.DisabledSafetyCheck]:
     return [export.DisabledSafetyCheck.custom_call(name) for name in HANDLERS]
 
 
+def exportable(kind: type[Any]) -> type[Any]:
+    """Lets jax.export serialize functions with arguments or results of this dataclass, whose meta fields are shapes."""
+    return export.register_pytree_node_serialization(
+        kind,
+        serialized_name=f"raggrad.jax.{kind.__name__}",
+        serialize_auxdata=lambda shapes: json.dumps(shapes).encode(),
+        deserialize_auxdata=lambda text: tuple(map(tuple, json.loads(text))),
+    )
+
+
 def mode_of(function: str, accumulation: str | None) -> str | None:
     """The word that the caller wrote, or that of raggrad.accumulation() when the function is traced."""
     return accumulation_or_current(accumulation, f"raggrad.jax.{function}")
@@ -87,11 +99,36 @@ def fail(function: str, text: str, kind: type[Exception] = ValueError) -> Any:
     raise kind(f"raggrad.jax.{function}: {text}")
 
 
-def rows_of(function: str, argument: str, array: Any, types: Sequence[str] = FLOATS) -> jax.Array:
-    """An array of at least one dimension, of one of these types."""
-    rows = jnp.asarray(array)
-    if rows.dtype.name not in types:
-        fail(function, f"{argument}: expected {', '.join(types)}, got {rows.dtype.name}", TypeError)
+def array_of(function: str, argument: str, value: Any, types: Sequence[str] = ()) -> jax.Array:
+    """The argument as an array, of one of these types if there are any."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        fail(function, f"{argument}: expected an array, got {type(value).__name__}: {error}", TypeError)
+    if types and array.dtype.name not in types:
+        fail(function, f"{argument}: expected {', '.join(types)}, got {array.dtype.name}", TypeError)
+    return array
+
+
+def real_of(function: str, argument: str, value: Any) -> jax.Array:
+    """An array of real numbers of any type."""
+    array = array_of(function, argument, value)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+        fail(function, f"{argument}: expected real numbers, got {array.dtype.name}", TypeError)
+    return array
+
+
+def number_of(function: str, argument: str, value: Any) -> jax.Array:
+    """A whole number, int32, which may be traced."""
+    number = array_of(function, argument, value, INTEGERS)
+    if number.ndim != 0:
+        fail(function, f"{argument}: expected a number, got shape {number.shape}")
+    return number.astype(np.int32)
+
+
+def rows_of(function: str, argument: str, value: Any, types: Sequence[str] = FLOATS) -> jax.Array:
+    """An array of at least one dimension, of one of these types if there are any."""
+    rows = array_of(function, argument, value, types)
     if rows.ndim == 0:
         fail(function, f"{argument}: expected at least 1 dimension, got a scalar")
     return rows
@@ -99,7 +136,7 @@ def rows_of(function: str, argument: str, array: Any, types: Sequence[str] = FLO
 
 def ids_of(function: str, argument: str, ids: Any, count: int | None = None) -> jax.Array:
     """Ids as int32 or int64; other types of integers are converted."""
-    array = jnp.asarray(ids)
+    array = array_of(function, argument, ids)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         if array.size:
             fail(function, f"{argument}: expected integers, got {array.dtype.name}", TypeError)
@@ -122,6 +159,11 @@ def size_of(function: str, argument: str, number: Any) -> int:
     if not 0 <= size <= MOST:
         fail(function, f"{argument}: expected 0 to {MOST}, got {size}")
     return size
+
+
+def dimension_of(function: str, argument: str, number: Any) -> int:
+    """The same for a dimension of a result, which may be a symbolic one of jax.export."""
+    return number if export.is_symbolic_dim(number) else size_of(function, argument, number)
 
 
 def check_word(function: str, argument: str, word: str) -> None:

@@ -12,23 +12,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._calls import (
+    FLOATS,
+    INTEGERS,
+    OTHERS,
     REPORT,
     Settings,
     Shaped,
+    array_of,
     call,
     count_of,
     differentiable,
+    exportable,
     fail,
     mode_of,
+    number_of,
     on_platform,
     poisoned,
     size_of,
 )
 from ._varying import alike
+from .bags import operands
 
 _MOST_DIMENSIONS = 254
 
 
+@exportable
 @partial(
     jax.tree_util.register_dataclass, data_fields=("indices", "values", "count"), meta_fields=("shape",)
 )
@@ -75,18 +83,22 @@ def fill_empty_rows(
     shape: Sequence[int],
     default_value: Any,
     *,
+    count: Any = None,
     max_entries: int | None = None,
     accumulation: str | None = None,
 ) -> tuple[Entries, jax.Array]:
     """Gives every row without entries one with the default value, in its first column.
 
     Returns the entries, ordered by row, and a vector that says which rows were empty. `indices` has a row for every
-    entry, int32 or int64, in any order. `max_entries` is the room for entries, by default one for every entry and row,
-    which is always enough. Too little room, or a row out of range, is an error on a CPU; on a GPU all values are NaN
-    (of integers: garbage), and with too little room `count` is larger than the size.
+    entry, int32 or int64, in any order. `count` is how many entries there are if padding follows them, as in Entries:
+    `fill_empty_rows(cut.indices, cut.values, cut.shape, 0.5, count=cut.count)`. `max_entries` is the room for entries,
+    by default one for every entry and row, which is always enough. Too little room, or a row out of range, is an error
+    on a CPU; on a GPU all values are NaN (of integers: garbage), and with too little room the count of the result is
+    larger than its size.
 
     Differentiable in `values` and `default_value`. `accumulation` is how the gradient of the latter is summed. Takes up
-    to 32 bytes per entry besides the result; without jax_enable_x64, indices are widened, 16 more for each number.
+    to 32 bytes per entry besides the result; without jax_enable_x64, indices are widened, 16 more for each number. With
+    `count`, a GPU writes the result twice.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> entries, empty = rj.fill_empty_rows(jnp.array([[1, 1]]), jnp.array([3.0]), (2, 2), 9.0)
@@ -100,9 +112,11 @@ def fill_empty_rows(
     default = jnp.asarray(default_value, entries.dtype)
     if default.ndim:
         fail(name, f"default_value: expected a scalar, got shape {default.shape}")
+    if count is not None:
+        count = number_of(name, "count", count)
     box = _Box(name, dims, (), (), room, mode_of(name, accumulation))
-    new_indices, new_values, empty_rows, _, count = _filled(*alike(places, entries, default), box)
-    return Entries(new_indices, new_values, count, dims), empty_rows
+    new_indices, new_values, empty_rows, _, found = _filled(*alike(places, entries, default, count), box)
+    return Entries(new_indices, new_values, found, dims), empty_rows
 
 
 def sparse_slice(
@@ -141,11 +155,14 @@ def sparse_slice(
 
 
 def _dims(function: str, argument: str, numbers: Sequence[int]) -> tuple[int, ...]:
+    if not hasattr(numbers, "__len__"):
+        fail(function, f"{argument}: expected a number for every dimension, got {numbers!r}", TypeError)
     return tuple(size_of(function, f"{argument}[{place}]", number) for place, number in enumerate(numbers))
 
 
 def _operands(function: str, indices: Any, values: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    places, entries = jnp.asarray(indices), jnp.asarray(values)
+    places = array_of(function, "indices", indices)
+    entries = array_of(function, "values", values, FLOATS + INTEGERS + OTHERS)
     if entries.ndim != 1:
         fail(function, f"values: expected 1 dimension, got shape {entries.shape}")
     if not 1 <= len(shape) <= _MOST_DIMENSIONS:
@@ -176,40 +193,72 @@ def _vector(numbers: tuple[int, ...]) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def _fill(indices: jax.Array, values: jax.Array, default: jax.Array, box: _Box) -> tuple[jax.Array, ...]:
-    def on_cpu(indices: jax.Array, values: jax.Array, default: jax.Array) -> Any:
-        return call(
-            "raggrad_fill_empty_rows",
-            (
-                _pairs((box.room, indices.shape[1])),
-                Shaped((box.room,), values.dtype),
-                Shaped((box.shape[0],), np.bool_),
-                _pairs(values.shape),
-                REPORT,
-            ),
-            _wide(indices),
-            values,
-            default,
-            settings=Settings(box.function),
-            attributes={"shape": _vector(box.shape)},
-        )
+def _call_fill(box: _Box, indices: jax.Array, values: jax.Array, *others: jax.Array) -> Any:
+    """The others are the default and, on a CPU, how many entries there are."""
+    return call(
+        "raggrad_fill_empty_rows",
+        (
+            _pairs((box.room, indices.shape[1])),
+            Shaped((box.room,), values.dtype),
+            Shaped((box.shape[0],), np.bool_),
+            _pairs(values.shape),
+            REPORT,
+        ),
+        _wide(indices),
+        values,
+        *others,
+        settings=Settings(box.function),
+        attributes={"shape": _vector(box.shape)},
+    )
 
-    def on_cuda(*arrays: jax.Array) -> Any:
-        new_indices, new_values, empty_rows, places, report = on_cpu(*arrays)
-        return new_indices, poisoned(new_values, report, count_of(report)), empty_rows, places, report
 
-    new_indices, new_values, empty_rows, places, report = on_platform(on_cpu, on_cuda, indices, values, default)
-    return _narrow(new_indices, indices.dtype), new_values, empty_rows, places, count_of(report)
+def _fill(indices: jax.Array, values: jax.Array, default: jax.Array, count: Any, box: _Box) -> tuple[jax.Array, ...]:
+    def on_cpu(*arrays: jax.Array) -> Any:
+        *results, report = _call_fill(box, *arrays)
+        return *results, count_of(report)
+
+    def on_cuda(indices: jax.Array, values: jax.Array, default: jax.Array, *count: jax.Array) -> Any:
+        if count:
+            return _fill_with_padding(indices, values, default, count[0], box)
+        new_indices, new_values, empty_rows, places, report = _call_fill(box, indices, values, default)
+        found = count_of(report)
+        return new_indices, poisoned(new_values, report, found), empty_rows, places, found
+
+    arrays = operands(indices, values, default, count)
+    new_indices, *others = on_platform(on_cpu, on_cuda, *arrays)
+    return _narrow(new_indices, indices.dtype), *others
+
+
+def _fill_with_padding(
+    indices: jax.Array, values: jax.Array, default: jax.Array, count: jax.Array, box: _Box
+) -> tuple[jax.Array, ...]:
+    """For GPUs, where handlers cannot read `count`. Padding goes to a row behind all others, which is cut off."""
+    rows, n = box.shape[0], values.shape[0]
+    known = jnp.arange(n, dtype=np.int32) < count
+    padding = jnp.array([[rows] + [0] * (indices.shape[1] - 1)], indices.dtype)
+    larger = box._replace(shape=(rows + 1, *box.shape[1:]), room=box.room + n + 1)
+    moved = jnp.where(known[:, None], indices, padding)
+    new_indices, new_values, empty_rows, places, report = _call_fill(larger, moved, values, default)
+    found = count_of(report) - jnp.maximum(n - count, 1)  # without padding that row gets a default
+    kept = jnp.arange(box.room, dtype=np.int32) < found
+    return (
+        jnp.where(kept[:, None, None], new_indices[: box.room], _wide(padding)),
+        poisoned(jnp.where(kept, new_values[: box.room], jnp.zeros_like(new_values[: box.room])), report, found),
+        empty_rows[:rows],
+        jnp.where(known[:, None], places, jnp.array([[box.room, 0]], np.int32)),
+        found,
+    )
 
 
 def _fill_backward(box: _Box, saved: Any, cotangents: Any) -> tuple[Any, ...]:
-    places, count = saved
-    grad = jnp.where(jnp.arange(box.room) < count, cotangents[1], 0)  # padding depends on nothing
-    return None, *_taken(places, grad, box)
+    places, found = saved
+    # Padding depends on nothing. One more place, behind all others, is that of padding among the entries.
+    kept = jnp.arange(box.room + 1, dtype=np.int32) < found
+    return None, *_taken(places, jnp.where(kept, jnp.pad(cotangents[1], (0, 1)), 0), box), None
 
 
-def _fill_forward(indices: jax.Array, values: jax.Array, default: jax.Array, box: _Box) -> Any:
-    filled = _filled(indices, values, default, box)
+def _fill_forward(indices: jax.Array, values: jax.Array, default: jax.Array, count: Any, box: _Box) -> Any:
+    filled = _filled(indices, values, default, count, box)
     return filled, filled[3:]
 
 
@@ -222,7 +271,7 @@ def _take(places: jax.Array, grad: jax.Array, box: _Box) -> tuple[jax.Array, ...
 
 def _take_backward(box: _Box, places: jax.Array, cotangents: Any) -> tuple[Any, ...]:
     of_entries, of_default = cotangents
-    return None, jnp.full(box.room, of_default).at[_narrow(places, np.int32)].set(of_entries, unique_indices=True)
+    return None, jnp.full(box.room + 1, of_default).at[_narrow(places, np.int32)].set(of_entries, unique_indices=True)
 
 
 def _slice(indices: jax.Array, values: jax.Array, box: _Box) -> tuple[jax.Array, ...]:
@@ -251,7 +300,7 @@ def _slice_backward(box: _Box, indices: jax.Array, cotangents: Any) -> tuple[Any
     return None, jnp.where(kept, cotangents[1].at[jnp.cumsum(kept) - 1].get(mode="fill", fill_value=0), 0)
 
 
-_filled = differentiable(_fill, 3, _fill_forward, _fill_backward)
+_filled = differentiable(_fill, 4, _fill_forward, _fill_backward)
 _taken = differentiable(_take, 2, lambda places, grad, box: (_taken(places, grad, box), places), _take_backward)
 _sliced = differentiable(
     _slice, 2, lambda indices, values, box: (_sliced(indices, values, box), indices), _slice_backward

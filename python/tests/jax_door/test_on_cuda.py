@@ -9,6 +9,7 @@ import pytest
 from .door import MODES, ROWS, assert_near, jax, jnp, random_batch, random_rows, rj, same_bits
 
 on_cuda = pytest.importorskip("raggrad.jax._on_cuda")
+sparse = pytest.importorskip("raggrad.jax.sparse")
 Settings = pytest.importorskip("raggrad.jax._calls").Settings
 
 
@@ -50,6 +51,28 @@ def test_bags(mode: str, weighted: bool, accumulation: str | None) -> None:
     assert same_bits(values, rows.values)
     assert same_bits(ids, rows.ids)
     assert int(count) == int(rows.count)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+@pytest.mark.parametrize("count", [0, 3, 5])
+def test_padding_among_entries_that_are_filled(count: int, dtype: str) -> None:
+    indices = jnp.array([[4, 1], [0, 2], [4, 0], [2, 2], [5, 1]])
+    arrays = indices, jnp.ones(5, dtype), jnp.zeros((), dtype)
+    for room in (11, 7):
+        box = sparse._Box("test", (6, 3), (), (), room)
+        expected = sparse._fill(*arrays, jnp.int32(count), box)
+        with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+            got = sparse._fill_with_padding(*arrays, jnp.int32(count), box)
+        for a, b in zip((got[0][..., 0], *got[1:]), expected, strict=True):
+            assert a.dtype == b.dtype
+            assert same_bits(a, b)
+
+
+def test_too_little_room_among_padding_is_poison() -> None:
+    arrays = jnp.array([[4, 1], [0, 2], [4, 0]]), jnp.ones(3), jnp.zeros(())
+    results = sparse._fill_with_padding(*arrays, jnp.int32(2), sparse._Box("test", (6, 3), (), (), 5))
+    assert int(results[4]) == 6
+    assert bool(jnp.isnan(results[1]).all())
 
 
 def test_dropped_ids_add_nothing() -> None:

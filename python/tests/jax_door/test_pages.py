@@ -30,5 +30,10 @@ def test_the_code_of_a_page_runs(page: str) -> None:
         "state": optimizer.init(table),
         "adam": rj.Adam(learning_rate=0.1),
         "loss_of": lambda pooled: (pooled**2).sum(),
+        "indices": jnp.array([[0, 1], [2, 0]]),
+        "values": jnp.ones(2),
+        "shape": (4, 4),
+        "start": (1, 0),
+        "size": (3, 2),
     }
     run(page, PROGRAMS[page], reader_has if page == "docs/jax.md" else {})

@@ -87,6 +87,57 @@ def test_room_for_filled_rows() -> None:
         rj.fill_empty_rows(indices + 9, values, SHAPE, 0)[1].block_until_ready()
 
 
+def cut_and_filled(indices: Any, values: Any, default: Any, start: tuple[int, int], **options: Any) -> Any:
+    cut = rj.sparse_slice(indices, values, SHAPE, start, (6, 5))
+    return rj.fill_empty_rows(cut.indices, cut.values, cut.shape, default, count=cut.count, **options)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32", "bool"])
+@pytest.mark.parametrize("start", [(0, 0), (2, 3), (8, 6), (9, 0)])
+def test_slices_are_filled(start: tuple[int, int], dtype: str) -> None:
+    """As if there were no padding. A slice may have no entries, no padding, or no rows."""
+    indices, values = entries(dtype=dtype)
+    cut = rj.sparse_slice(indices, values, SHAPE, start, (6, 5))
+    kept = int(cut.count)
+    filled, empty = jax.jit(lambda i, v: cut_and_filled(i, v, 1, start))(indices, values)
+    expected, were_empty = rj.fill_empty_rows(
+        cut.indices[:kept], cut.values[:kept], cut.shape, 1, max_entries=filled.size
+    )
+    for a, b in zip(jax.tree.leaves((filled, empty)), jax.tree.leaves((expected, were_empty)), strict=True):
+        assert same_bits(a, b)
+    assert filled.values.dtype == expected.values.dtype
+
+
+def test_gradients_of_filled_slices() -> None:
+    indices, values = entries()
+    start = (1, 2)
+
+    def ours(v: Any, default: Any) -> Any:
+        return cut_and_filled(indices, v, default, start)[0].to_dense()
+
+    def theirs(v: Any, default: Any) -> Any:
+        inside = jnp.zeros(SHAPE).at[tuple(indices.T)].add(v)[1:7, 2:7]
+        empty = cut_and_filled(indices, v, 0.0, start)[1]
+        return inside.at[:, 0].add(jnp.where(empty, default, 0.0))
+
+    for derive in (jax.grad, lambda f, n: jax.jacrev(jax.grad(f, n), n)):
+        got, wanted = (
+            derive(lambda v, d, f=f: (f(v, d) ** 3).sum(), (0, 1))(values, 3.0) for f in (ours, theirs)
+        )
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_a_count_that_cannot_be() -> None:
+    indices, values = entries()
+    with pytest.raises(XlaError, match=r"raggrad.jax.fill_empty_rows: \[count: expected 0 to 20, .*got 21\]"):
+        rj.fill_empty_rows(indices, values, SHAPE, 0, count=21)[1].block_until_ready()
+    with pytest.raises(TypeError, match=r"raggrad.jax.fill_empty_rows: count: expected int8, .*got float32"):
+        rj.fill_empty_rows(indices, values, SHAPE, 0, count=2.0)
+    with pytest.raises(XlaError, match=r"raggrad.jax.fill_empty_rows: .*max_entries: expected 6 or more, got 5"):
+        cut_and_filled(indices[:1], values[:1], 0, (0, 0), max_entries=5)[1].block_until_ready()
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32", "bool"])
 def test_slices(dtype: str) -> None:
     indices, values = entries(dtype=dtype)
