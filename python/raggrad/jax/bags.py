@@ -15,12 +15,13 @@ from ._calls import (
     call,
     check_word,
     differentiable,
+    dimension_of,
     fail,
     ids_of,
     mode_of,
     on_platform,
+    real_of,
     rows_of,
-    size_of,
 )
 from ._varying import alike
 
@@ -62,8 +63,8 @@ def embedding_bag(
     settings = Settings(
         name,
         mode,
-        num_segments=size_of(name, "num_segments", num_segments),
-        num_rows=size_of(name, "table's rows", rows.shape[0]),
+        num_segments=dimension_of(name, "num_segments", num_segments),
+        num_rows=dimension_of(name, "table's rows", rows.shape[0]),
         accumulation=mode_of(name, accumulation),
     )
     return bag(*alike(rows, indices, segments, weights_of(name, weights, rows, indices)), settings)
@@ -73,7 +74,7 @@ def weights_of(function: str, weights: Any, rows: jax.Array, ids: jax.Array) -> 
     """Weights in float32 or the type of the rows."""
     if weights is None:
         return None
-    array = jnp.asarray(weights)
+    array = real_of(function, "weights", weights)
     if array.shape != ids.shape:
         fail(function, f"weights: expected shape {ids.shape}, one for every id, got {array.shape}")
     return array if array.dtype in (rows.dtype, jnp.float32) else array.astype(rows.dtype)
@@ -128,14 +129,14 @@ def _bag_backward(s: Settings, saved: Any, cotangent: jax.Array) -> tuple[Any, .
     table, ids, segment_ids, weights = saved
     d_table = bag_grad(cotangent, ids, segment_ids, weights, s)
     d_weights = None if weights is None else bag_weights_grad(cotangent, table, ids, segment_ids, s)
-    return d_table, None, None, _like(d_weights, weights)
+    return d_table, None, None, like(d_weights, weights)
 
 
 def _bag_grad_backward(s: Settings, saved: Any, cotangent: jax.Array) -> tuple[Any, ...]:
     grad, ids, segment_ids, weights = saved
     d_grad = bag(cotangent, ids, segment_ids, weights, s)
     d_weights = None if weights is None else bag_weights_grad(grad, cotangent, ids, segment_ids, s)
-    return d_grad, None, None, _like(d_weights, weights)
+    return d_grad, None, None, like(d_weights, weights)
 
 
 def _bag_weights_grad_backward(s: Settings, saved: Any, cotangent: jax.Array) -> tuple[Any, ...]:
@@ -145,7 +146,7 @@ def _bag_weights_grad_backward(s: Settings, saved: Any, cotangent: jax.Array) ->
     return d_grad, d_table, None, None
 
 
-def _like(gradient: jax.Array | None, weights: jax.Array | None) -> jax.Array | None:
+def like(gradient: jax.Array | None, weights: jax.Array | None) -> jax.Array | None:
     return None if gradient is None or weights is None else gradient.astype(weights.dtype)
 
 

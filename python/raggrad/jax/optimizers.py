@@ -7,18 +7,29 @@ and that apply_rows takes and returns, as in optax.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 
-from ._calls import Settings, Shaped, call, fail, ids_of, on_platform, rows_of
+from ._calls import (
+    Settings,
+    Shaped,
+    array_of,
+    call,
+    differentiable,
+    fail,
+    ids_of,
+    number_of,
+    on_platform,
+    real_of,
+    rows_of,
+)
 from ._varying import alike
 from .rows import Rows
-
-_NO_NUMBER = (0,)  # the shape of a learning rate that is an attribute
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,9 @@ class AdamState(NamedTuple):
     m: jax.Array
     v: jax.Array
     step: jax.Array  # int32: how many steps there were
+
+
+export.register_namedtuple_serialization(AdamState, serialized_name="raggrad.jax.AdamState")
 
 
 @dataclass(frozen=True)
@@ -81,50 +95,65 @@ def apply_rows(table: Any, rows: Rows, optimizer: SGD | Adagrad | Adam, state: A
     array = rows_of(name, "table", table)
     if not isinstance(rows, Rows):
         fail(name, f"rows: expected raggrad.jax.Rows, got {type(rows).__name__}", TypeError)
-    if not isinstance(optimizer, (SGD, Adagrad, Adam)):
+    kind = next((kind for kind in _NUMBERS if isinstance(optimizer, kind)), None)
+    if kind is None:
         fail(name, f"optimizer: expected raggrad.jax.SGD, Adagrad or Adam, got {type(optimizer).__name__}", TypeError)
     values = rows_of(name, "rows.values", rows.values)
     if values.shape[1:] != array.shape[1:]:
         fail(name, f"rows.values: expected shape {('size', *array.shape[1:])}, got {values.shape}")
     ids = ids_of(name, "rows.ids", rows.ids, values.shape[0])
-    count = jnp.asarray(rows.count, np.int32)
-    if count.ndim != 0:
-        fail(name, f"rows.count: expected a number, got shape {count.shape}")
+    count = number_of(name, "rows.count", rows.count)
     states = _states_of(name, optimizer, state, array)
-    rate = optimizer.learning_rate
-    is_number = isinstance(rate, (int, float, np.number))
-    operand = jnp.zeros(_NO_NUMBER, np.float32) if is_number else jnp.asarray(rate)
-    if not is_number and operand.ndim != 0:
-        fail(name, f"optimizer.learning_rate: expected a number, got shape {operand.shape}")
-    if not is_number:
-        operand = operand.astype(_state_type(array))
-    numbers = _numbers(optimizer, float(rate) if is_number else 0.0)
-    array, values, ids, count, operand, *states = alike(array, values, ids, count, operand, *states)
-    new_table, *new_states = _apply(
-        array, Rows(values, ids, count), operand, tuple(states), type(optimizer).__name__, numbers
-    )
-    if isinstance(optimizer, SGD):
+    rate, numbers = _rate_of(name, optimizer, array), _numbers_of(name, optimizer, kind)
+    array, values, ids, count, rate, *states = alike(array, values, ids, count, rate, *states)
+    step = _Step(kind.__name__, numbers)
+    new_table, *new_states = _applied(array, Rows(values, ids, count), rate, tuple(states), step)
+    if kind is SGD:
         return new_table, ()
-    if isinstance(optimizer, Adagrad):
+    if kind is Adagrad:
         return new_table, new_states[0]
     return new_table, AdamState(new_states[0], new_states[1], states[2] + 1)
+
+
+class _Step(NamedTuple):
+    """All that decides about a step but the arrays."""
+
+    kind: str
+    numbers: tuple[tuple[str, float], ...]
+
+
+# What they have besides a learning rate.
+_NUMBERS: dict[type[Any], tuple[str, ...]] = {SGD: (), Adagrad: ("epsilon",), Adam: ("beta1", "beta2", "epsilon")}
 
 
 def _state_type(table: Any) -> Any:
     return np.float64 if table.dtype == np.float64 else np.float32
 
 
-def _numbers(optimizer: SGD | Adagrad | Adam, rate: float) -> tuple[tuple[str, float], ...]:
-    if isinstance(optimizer, SGD):
-        return (("learning_rate", rate),)
-    if isinstance(optimizer, Adagrad):
-        return (("learning_rate", rate), ("epsilon", float(optimizer.epsilon)))
-    return (
-        ("learning_rate", rate),
-        ("beta1", float(optimizer.beta1)),
-        ("beta2", float(optimizer.beta2)),
-        ("epsilon", float(optimizer.epsilon)),
-    )
+def _rate_of(function: str, optimizer: SGD | Adagrad | Adam, table: jax.Array) -> jax.Array | None:
+    """The learning rate if it is an array, which may be traced."""
+    if isinstance(optimizer.learning_rate, Real):
+        return None
+    rate = real_of(function, "optimizer.learning_rate", optimizer.learning_rate)
+    if rate.ndim != 0:
+        fail(function, f"optimizer.learning_rate: expected a number, got shape {rate.shape}")
+    return rate.astype(_state_type(table))
+
+
+def _numbers_of(function: str, optimizer: SGD | Adagrad | Adam, kind: type[Any]) -> tuple[tuple[str, float], ...]:
+    """Those that are attributes of the handler."""
+
+    def number(name: str) -> float:
+        value = getattr(optimizer, name)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            text = f"optimizer.{name}: expected a number, known when the function is traced, got {value!r}"
+            return fail(function, text, TypeError)
+
+    rate = optimizer.learning_rate
+    others = ((name, number(name)) for name in _NUMBERS[kind])
+    return (("learning_rate", float(rate) if isinstance(rate, Real) else 0.0), *others)
 
 
 def _states_of(function: str, optimizer: SGD | Adagrad | Adam, state: Any, table: jax.Array) -> tuple[jax.Array, ...]:
@@ -132,47 +161,59 @@ def _states_of(function: str, optimizer: SGD | Adagrad | Adam, state: Any, table
     if jax.tree.structure(state) != jax.tree.structure(wanted):
         kind = type(optimizer).__name__
         fail(function, f"state: expected what {kind}.init(table) returns, got {type(state).__name__}", TypeError)
-    arrays = tuple(jnp.asarray(array) for array in jax.tree.leaves(state))
+    arrays = tuple(array_of(function, "state", array) for array in jax.tree.leaves(state))
     for array, like in zip(arrays, jax.tree.leaves(wanted), strict=True):
         if array.shape != like.shape or array.dtype != like.dtype:
             fail(function, f"state: expected {like.dtype.name}{list(like.shape)}, got {array.dtype}{list(array.shape)}")
     return arrays
 
 
-@partial(jax.jit, static_argnums=(4, 5))
 def _apply(
-    table: jax.Array, rows: Rows, rate: jax.Array, states: tuple[jax.Array, ...], kind: str, numbers: Any
+    table: jax.Array, rows: Rows, rate: jax.Array | None, states: tuple[jax.Array, ...], step: _Step
 ) -> tuple[jax.Array, ...]:
-    def on_cpu(table: jax.Array, rows: Rows, rate: jax.Array, *states: jax.Array) -> Any:
+    def on_cpu(table: jax.Array, rows: Rows, rate: jax.Array | None, *states: jax.Array) -> Any:
         changed = [table, *states[:2]]
         results = call(
-            f"raggrad_apply_{kind.lower()}",
+            f"raggrad_apply_{step.kind.lower()}",
             tuple(Shaped(array.shape, array.dtype) for array in changed),
             table,
             rows.values,
             rows.ids,
             rows.count,
-            rate,
+            jnp.zeros(0, np.float32) if rate is None else rate,
             *states,
             settings=Settings("apply_rows"),
-            attributes={name: np.float64(number) for name, number in numbers},
+            attributes={name: np.float64(number) for name, number in step.numbers},
             aliases={0: 0, **{5 + place: 1 + place for place in range(len(changed) - 1)}},
         )
         return tuple(results)
 
-    def on_cuda(table: jax.Array, rows: Rows, rate: jax.Array, *states: jax.Array) -> Any:
-        return _apply_on_cuda(table, rows, rate, states, kind, dict(numbers))
+    def on_cuda(table: jax.Array, rows: Rows, rate: jax.Array | None, *states: jax.Array) -> Any:
+        return _apply_on_cuda(table, rows, rate, states, step.kind, dict(step.numbers))
 
     return on_platform(on_cpu, on_cuda, table, rows, rate, *states)
 
 
+_applied = differentiable(
+    _apply,
+    4,
+    lambda *arguments: (_applied(*arguments), None),
+    lambda *_: fail("apply_rows", "a step has no derivative", TypeError),
+)
+
+
 def _apply_on_cuda(
-    table: jax.Array, rows: Rows, rate: jax.Array, states: tuple[jax.Array, ...], kind: str, numbers: dict[str, float]
+    table: jax.Array,
+    rows: Rows,
+    rate: jax.Array | None,
+    states: tuple[jax.Array, ...],
+    kind: str,
+    numbers: dict[str, float],
 ) -> tuple[jax.Array, ...]:
     """The formulas in XLA: rows are taken out, changed and put back. Padding is dropped."""
     places = jnp.where(jnp.arange(rows.size) < rows.count, rows.ids, table.shape[0])
     wide = _state_type(table)
-    learning_rate = jnp.asarray(numbers["learning_rate"], wide) if rate.shape == _NO_NUMBER else rate
+    learning_rate = jnp.asarray(numbers["learning_rate"], wide) if rate is None else rate
     g = rows.values.astype(wide)
 
     def taken(array: jax.Array) -> jax.Array:

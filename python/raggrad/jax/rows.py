@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from . import _on_cuda
@@ -17,6 +18,8 @@ from ._calls import (
     call,
     check_word,
     count_of,
+    differentiable,
+    exportable,
     fail,
     ids_of,
     mode_of,
@@ -25,9 +28,10 @@ from ._calls import (
     size_of,
 )
 from ._varying import alike
-from .bags import operands, weights_of
+from .bags import bag, bag_weights_grad, like, operands, weights_of
 
 
+@exportable
 @partial(jax.tree_util.register_dataclass, data_fields=("values", "ids", "count"), meta_fields=())
 @dataclass(frozen=True)
 class Rows:
@@ -67,8 +71,8 @@ def sparse_segment_grad(
     error on a CPU. On a GPU they are an error if the function is not traced; in a compiled function all values are NaN
     and `count` is larger than `size`, because nothing can be raised there. The same holds for ids out of range.
 
-    Nothing has the size of the table. Takes up to 24 bytes per id besides the result. The same bits on every run and
-    with any number of threads.
+    Differentiable in `grad` and `weights`. Nothing has the size of the table. Takes up to 24 bytes per id besides the
+    result. The same bits on every run and with any number of threads.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> rows = rj.sparse_segment_grad("sum", jnp.array([[1.0], [2.0]]), jnp.array([7, 3, 7]), jnp.array([0, 0, 1]), 9)
@@ -81,7 +85,7 @@ def sparse_segment_grad(
     indices = ids_of(name, "ids", ids)
     segments = ids_of(name, "segment_ids", segment_ids, indices.shape[0])
     num_rows = size_of(name, "num_rows", num_rows)
-    room = min(indices.shape[0], num_rows) if size is None else size_of(name, "size", size)
+    room = jax.core.min_dim(indices.shape[0], num_rows) if size is None else size_of(name, "size", size)
     settings = Settings(
         name,
         mode,
@@ -100,8 +104,7 @@ def _is_on_gpu(array: jax.Array) -> bool:
     return any(device.platform == "gpu" for device in array.devices())
 
 
-@partial(jax.jit, static_argnums=4)
-def _grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Rows:
+def _find_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Rows:
     def on_cpu(*arrays: jax.Array) -> Any:
         values, unique, report = call(
             "raggrad_bag_grad_rows",
@@ -116,3 +119,21 @@ def _grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights:
         return _on_cuda.bag_grad_rows(grad, ids, segment_ids, weights[0] if weights else None, s)
 
     return Rows(*on_platform(on_cpu, on_cuda, *operands(grad, ids, segment_ids, weights)))
+
+
+def _find_rows_forward(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
+    rows = _grad_rows(grad, ids, segment_ids, weights, s)
+    return rows, (grad, ids, segment_ids, weights, rows.ids)
+
+
+def _find_rows_backward(s: Settings, saved: Any, cotangents: Rows) -> tuple[Any, ...]:
+    """As that of embedding_bag's gradient, with the rows as the table."""
+    grad, ids, segment_ids, weights, found = saved
+    table, places = cotangents.values, jnp.searchsorted(found, ids).astype(np.int32)
+    settings = s._replace(num_rows=s.size)
+    d_grad = bag(table, places, segment_ids, weights, settings)
+    d_weights = None if weights is None else bag_weights_grad(grad, table, places, segment_ids, settings)
+    return d_grad, None, None, like(d_weights, weights)
+
+
+_grad_rows = differentiable(_find_rows, 4, _find_rows_forward, _find_rows_backward)

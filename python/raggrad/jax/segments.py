@@ -14,13 +14,14 @@ from ._calls import (
     INTEGERS,
     Settings,
     Shaped,
+    array_of,
     call,
     differentiable,
+    dimension_of,
     ids_of,
     mode_of,
     on_platform,
     rows_of,
-    size_of,
 )
 from ._varying import alike
 
@@ -43,18 +44,18 @@ def segment_sum(
 
     Rows of a segment are added in the order they have in `data`; float16 and bfloat16 in float32, rounded once. The
     same bits on every run and with any number of threads. On a CPU it takes 8 bytes per id, 24 if they are not in
-    order; rows are read where they lie. Types that are not floats or integers go to jax.ops.segment_sum.
+    order; rows are read where they lie. Complex numbers, float8 and int4 go to jax.ops.segment_sum.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> rj.segment_sum(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([1, 0, 1])).tolist()
     [[2.0], [5.0]]
     """
-    rows = jnp.asarray(data)
-    if rows.dtype.name not in FLOATS + INTEGERS:
-        return jax.ops.segment_sum(
-            rows, jnp.asarray(segment_ids), num_segments, indices_are_sorted, unique_indices
-        )
-    return _segment("segment_sum", "sum", rows, segment_ids, num_segments, indices_are_sorted, accumulation)
+    name = "segment_sum"
+    rows = rows_of(name, "data", data, ())
+    if jnp.issubdtype(rows.dtype, jnp.number) and rows.dtype.name not in FLOATS + INTEGERS:
+        ids = ids_of(name, "segment_ids", segment_ids, rows.shape[0])
+        return jax.ops.segment_sum(rows, ids, num_segments, indices_are_sorted, unique_indices)
+    return _segment(name, "sum", rows, segment_ids, num_segments, indices_are_sorted, accumulation)
 
 
 def segment_mean(
@@ -95,16 +96,26 @@ def _segment(
     rows = rows_of(function, "data", data, FLOATS + INTEGERS if combiner == "sum" else FLOATS)
     ids = ids_of(function, "segment_ids", segment_ids, rows.shape[0])
     if num_segments is None:
-        num_segments = max(int(jnp.max(ids)) + 1, 0) if ids.size else 0
+        num_segments = _segments_in(function, segment_ids)
     settings = Settings(
         function,
         combiner,
-        num_segments=size_of(function, "num_segments", num_segments),
+        num_segments=dimension_of(function, "num_segments", num_segments),
         num_rows=rows.shape[0],
         sorted_ids=bool(sorted_ids),
         accumulation=mode_of(function, accumulation),
     )
     return pool(*alike(rows, ids), settings)
+
+
+def _segments_in(function: str, segment_ids: Any) -> int:
+    """The largest id plus one. Ids that are known when a function is traced can be read there, too."""
+    with jax.ensure_compile_time_eval():
+        ids = array_of(function, "segment_ids", segment_ids)
+        if isinstance(ids, jax.core.Tracer):
+            text = "num_segments: expected an int, because the ids are not known when the function is traced"
+            raise jax.errors.ConcretizationTypeError(ids, f"raggrad.jax.{function}: {text}")
+        return max(int(jnp.max(ids)) + 1, 0) if ids.size else 0
 
 
 def _pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:

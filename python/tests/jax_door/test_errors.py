@@ -14,6 +14,7 @@ from .door import XlaError, jax, jnp, rj, run
 TABLE = jnp.ones((10, 3))
 IDS = jnp.array([1, 2, 3])
 SEGMENTS = jnp.array([0, 0, 1])
+KEYS = jax.random.split(jax.random.key(0), 3)
 ROWS = rj.sparse_segment_grad("sum", jnp.ones((2, 3)), IDS, SEGMENTS, 10)
 
 
@@ -46,8 +47,21 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "num_segments": (bag(num_segments=-1), ValueError, "embedding_bag: num_segments: expected 0 to 2147483647, got -1"),
     "float": (bag(num_segments=2.0), TypeError, "embedding_bag: num_segments: expected an int, known when the functio"),
     "weights": (bag(weights=TABLE[0, :2]), ValueError, "embedding_bag: weights: expected shape (3,), one for every id"),
+    "complex": (bag(weights=1j * IDS), TypeError, "embedding_bag: weights: expected real numbers, got complex64"),
+    "keys": (bag(weights=KEYS), TypeError, "embedding_bag: weights: expected real numbers, got key<fry>"),
+    "no array": (bag(ids=None), TypeError, "embedding_bag: ids: expected an array, got NoneType: "),
     "accumulation": (bag(accumulation="best"), ValueError, "embedding_bag: no such accumulation [accumulation: expect"),
     "data": (lambda: rj.segment_mean(IDS, IDS, 3), TypeError, "segment_mean: data: expected float32, bfloat16, float1"),
+    "no data": (lambda: rj.segment_sum(None, IDS, 3), TypeError, "segment_sum: data: expected an array, got NoneType"),
+    "bools": (lambda: rj.segment_sum(IDS > 0, IDS, 3), TypeError, "segment_sum: data: expected float32, bfloat16, flo"),
+    "keys' sum": (lambda: rj.segment_sum(KEYS, IDS, 3), TypeError, "segment_sum: data: expected float32, bfloat16, fl"),
+    "complex data": (lambda: rj.segment_sum(1j * IDS, IDS[:2], 3), ValueError, "segment_sum: segment_ids: expected 3"),
+    "unknown": (lambda: jax.jit(lambda i: rj.segment_sum(IDS, i))(IDS), TypeError, "segment_sum: num_segments: expect"),
+    "too many segments": (
+        lambda: rj.segment_sum(IDS, np.array([0, 1, 2**32 - 1], np.uint32)),
+        ValueError,
+        "segment_sum: num_segments: expected 0 to 2147483647, got 4294967296",
+    ),
     "rows": (lambda: rj.segment_sum(TABLE, IDS, 3), ValueError, "segment_sum: segment_ids: expected 10 ids, one for"),
     "grad's mode": (grad(mode="prod"), ValueError, "sparse_segment_grad: mode: expected 'sum', 'mean' or 'sqrtn'"),
     "num_rows": (grad(num_rows=2**31), ValueError, "sparse_segment_grad: num_rows: expected 0 to 2147483647, got 2"),
@@ -57,11 +71,30 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ids' type": (changed_rows(ids=TABLE[0]), TypeError, "apply_rows: rows.ids: expected integers, got float32"),
     "rows' type": (changed_rows(values=TABLE[:3] > 0), TypeError, "apply_rows: rows.values: expected float32, bfloat"),
     "rows' count": (changed_rows(count=IDS), ValueError, "apply_rows: rows.count: expected a number, got shape (3,)"),
+    "count's type": (changed_rows(count=1.5), TypeError, "apply_rows: rows.count: expected int8, int16, int32, int64"),
     "widths": (apply(table=TABLE[:, :2]), ValueError, "apply_rows: rows.values: expected shape"),
     "optimizer": (apply(optimizer="sgd"), TypeError, "apply_rows: optimizer: expected raggrad.jax.SGD, Adagrad or"),
     "no state": (apply(optimizer=rj.Adam(0.1)), TypeError, "apply_rows: state: expected what Adam.init(table) returns"),
     "state": (apply(optimizer=rj.Adagrad(0.1), state=IDS), ValueError, "apply_rows: state: expected float32[10, 3], g"),
     "rate": (apply(optimizer=rj.SGD(TABLE)), ValueError, "apply_rows: optimizer.learning_rate: expected a number, got"),
+    "complex rate": (apply(optimizer=rj.SGD(1j)), TypeError, "apply_rows: optimizer.learning_rate: expected real nu"),
+    "no rate": (apply(optimizer=rj.SGD(None)), TypeError, "apply_rows: optimizer.learning_rate: expected an array, g"),
+    "traced epsilon": (
+        lambda: jax.jit(lambda e: apply(optimizer=rj.Adagrad(0.1, epsilon=e), state=TABLE)())(1e-7),
+        TypeError,
+        "apply_rows: optimizer.epsilon: expected a number, known when the function is traced, got ",
+    ),
+    "derivative": (
+        lambda: jax.grad(lambda t: apply(table=t)()[0].sum())(TABLE),
+        TypeError,
+        "apply_rows: a step has no derivative",
+    ),
+    "float8": (
+        lambda: rj.sparse_slice(IDS[:, None], IDS.astype(jnp.float8_e4m3fn), (9,), (0,), (9,)),
+        TypeError,
+        "sparse_slice: values: expected float32, bfloat16,",
+    ),
+    "shape": (lambda: rj.fill_empty_rows(IDS[:, None], IDS, 9, 0), TypeError, "fill_empty_rows: shape: expected a num"),
     "indices": (lambda: rj.sparse_slice(IDS, IDS, (9,), (0,), (9,)), ValueError, "sparse_slice: indices: expected sha"),
     "index type": (
         lambda: rj.fill_empty_rows(TABLE[:3, :1], IDS, (9,), 0),

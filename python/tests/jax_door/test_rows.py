@@ -74,6 +74,55 @@ def test_size() -> None:
     assert (empty.size, int(empty.count)) == (0, 0)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_derivatives_of_rows(mode: str) -> None:
+    batch, grad = random_batch(), random_rows(12, seed=3)
+    weights, like = random_rows(len(batch.ids), 1)[:, 0], random_rows(seed=5)
+
+    def through_rows(grad: Any, weights: Any) -> Any:
+        rows = rj.sparse_segment_grad(mode, grad, batch.ids, batch.segment_ids, ROWS, weights=weights)
+        return ((dense(rows, like) - like) ** 2).sum()
+
+    def through_the_table(grad: Any, weights: Any) -> Any:
+        _, pull = jax.vjp(lambda t: rj.embedding_bag(t, *batch, mode=mode, weights=weights), like)
+        return ((pull(grad)[0] - like) ** 2).sum()
+
+    ours, theirs = (jax.jit(jax.grad(f, (0, 1)))(grad, weights) for f in (through_rows, through_the_table))
+    for a, b in zip(ours, theirs, strict=True):
+        assert_near(a, b)
+
+
+def test_a_step_beside_a_loss_does_not_disturb_its_gradient() -> None:
+    batch, table = random_batch(), random_rows()
+
+    def loss(table: Any) -> Any:
+        pooled = rj.embedding_bag(table, *batch)
+        rows = rj.sparse_segment_grad("mean", pooled, batch.ids, batch.segment_ids, ROWS)
+        return pooled.sum(), rj.apply_rows(table, rows, rj.SGD(0.1))[0]
+
+    gradient, stepped = jax.grad(loss, has_aux=True)(table)
+    assert same_bits(gradient, jax.grad(lambda t: loss(t)[0])(table))
+    assert same_bits(stepped, loss(table)[1])
+
+
+def test_an_optimizer_may_be_derived() -> None:
+    class Named(rj.Adagrad):
+        """A class of the user's."""
+
+    table = random_rows()
+    rows = rj.sparse_segment_grad("sum", jnp.ones((1, WIDTH)), jnp.array([3]), jnp.array([0]), ROWS)
+    both = [rj.apply_rows(table, rows, kind(0.1), kind(0.1).init(table)) for kind in (Named, rj.Adagrad)]
+    assert same_bits(both[0][0], both[1][0])
+
+
+def test_a_step_moves_nothing_to_the_device() -> None:
+    table, rate = random_rows(), jnp.float32(0.5)
+    rows = rj.sparse_segment_grad("sum", jnp.ones((1, WIDTH)), jnp.array([3]), jnp.array([0]), ROWS)
+    with jax.transfer_guard("disallow"):
+        assert rj.apply_rows(table, rows, rj.SGD(0.5))[0].shape == table.shape
+        assert rj.apply_rows(table, rows, rj.SGD(rate))[0].shape == table.shape
+
+
 def test_rows_are_a_pytree() -> None:
     rows = rj.sparse_segment_grad("sum", jnp.ones((1, 2)), jnp.array([1]), jnp.array([0]), 3)
     doubled = jax.jit(lambda r: jax.tree.map(lambda leaf: leaf * 2, r))(rows)
@@ -102,17 +151,15 @@ def test_steps_have_the_bits_of_raggrad_optimizers(kind: str, dtype: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_formulas_for_gpus_agree(kind: str) -> None:
-    from raggrad.jax.optimizers import _apply_on_cuda, _numbers
+    from raggrad.jax.optimizers import _apply_on_cuda, _numbers_of
 
     optimizer = KINDS[kind][0]
     table, batch = random_rows(), random_batch()
     rows = rj.sparse_segment_grad("mean", random_rows(12, seed=4), batch.ids, batch.segment_ids, ROWS)
     state = optimizer.init(table)
     expected = jax.tree.leaves(rj.apply_rows(table, rows, optimizer, state))
-    rate = jnp.zeros((0,))
-    formulas = _apply_on_cuda(
-        table, rows, rate, tuple(jax.tree.leaves(state)), kind, dict(_numbers(optimizer, 0.1))
-    )
+    numbers = dict(_numbers_of("apply_rows", optimizer, type(optimizer)))
+    formulas = _apply_on_cuda(table, rows, None, tuple(jax.tree.leaves(state)), kind, numbers)
     for a, b in zip(formulas, expected, strict=False):
         assert_near(a, b)
 

@@ -75,6 +75,12 @@ def test_complex_numbers_go_to_jax() -> None:
     assert same_bits(rj.segment_sum(data, ids, 3), jax.ops.segment_sum(data, ids, 3))
 
 
+def test_known_ids_are_counted_while_a_function_is_traced() -> None:
+    data = random_rows(3)
+    for ids in (np.array([0, 4, 1]), jnp.array([0, 4, 1]), [0, 4, 1]):
+        assert same_bits(jax.jit(lambda d, i=ids: rj.segment_sum(d, i))(data), rj.segment_sum(data, ids, 5))
+
+
 def test_num_segments_is_the_largest_id_plus_one() -> None:
     data = random_rows(4)
     assert rj.segment_sum(data, jnp.array([0, 3, 1, 0])).shape == (4, 6)

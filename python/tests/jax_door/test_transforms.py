@@ -155,6 +155,41 @@ def test_export_for_both_platforms() -> None:
         assert same_bits(a, b)
 
 
+def test_export_of_rows_entries_and_states() -> None:
+    """They are arguments and results of the exported function."""
+    batch, table, adam = random_batch(), random_rows(), rj.Adam(0.1)
+    indices = jnp.stack([batch.ids, batch.ids], axis=1)
+
+    def step(table: Any, state: Any) -> Any:
+        rows = rj.sparse_segment_grad("mean", table[:12], batch.ids, batch.segment_ids, ROWS)
+        entries = rj.sparse_slice(indices, jnp.ones(40), (50, 50), (0, 0), (9, 9))
+        return rows, entries, rj.apply_rows(table, rows, adam, state)
+
+    arguments = table, adam.init(table)
+    exported = jax.export.export(jax.jit(step), disabled_checks=rj.export_checks())(*arguments)
+    again, expected = jax.export.deserialize(exported.serialize()).call(*arguments), step(*arguments)
+    assert jax.tree.structure(again) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(expected), strict=True):
+        assert same_bits(a, b)
+
+
+def test_export_with_symbolic_dimensions() -> None:
+    n, segments = jax.export.symbolic_shape("n, segments")
+    table = random_rows()
+
+    def function(ids: Any, scales: Any) -> Any:
+        grad = jax.grad(lambda t: (rj.embedding_bag(t, ids, ids % 4, scales.shape[0]).sum(1) * scales).sum())(table)
+        rows = rj.sparse_segment_grad("sum", table[:4], ids, ids % 4, ROWS)
+        return grad, rj.segment_mean(table[ids], ids % 4, scales.shape[0]), rows.values
+
+    shapes = jax.ShapeDtypeStruct((n,), "int32"), jax.ShapeDtypeStruct((segments,), "float32")
+    exported = jax.export.export(jax.jit(function), disabled_checks=rj.export_checks())(*shapes)
+    for length in (3, 40):
+        arguments = jnp.arange(length, dtype="int32"), jnp.arange(float(length))
+        for a, b in zip(exported.call(*arguments), function(*arguments), strict=True):
+            assert same_bits(a, b)
+
+
 def test_many_threads() -> None:
     batch = random_batch(n=100_000, num_segments=2_000, rows=ROWS)
     table = random_rows()
