@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 HEADER_BYTES = 2048  # of an agreement
-ID_BYTES = 4  # of an id on its way; the model is for tables below 2^31 rows
+ID_BYTES = 4  # of an id on its way, in tables below 2^31 rows; and of the length of a piece
 PACKED_BYTES = 1 << 20  # several arrays up to this size are sent as one message
 
 
@@ -18,6 +18,11 @@ class Sent(NamedTuple):
     bytes: float
     messages: float
     memory: float
+
+
+def id_bytes(table_rows: int) -> int:
+    """Bytes that travel for an id."""
+    return ID_BYTES if table_rows < 2**31 else 8
 
 
 def piece_bytes(width: int, element_bytes: int, exact: bool) -> int:
@@ -51,6 +56,11 @@ class Step(NamedTuple):
         return self.width * self.element_bytes
 
     @property
+    def sent_row_bytes(self) -> int:
+        """Of a row and its id."""
+        return id_bytes(self.rows) + self.row_bytes
+
+    @property
     def table_bytes(self) -> int:
         return self.rows * self.row_bytes
 
@@ -82,7 +92,7 @@ class Step(NamedTuple):
     def reduced(self, mine: float, union: float) -> Sent:
         """With `mine` rows that this rank names, and `union` that all name."""
         to_owners, its_messages = self._to_owners(mine)
-        to_all = union * self.share * (ID_BYTES + self.row_bytes)
+        to_all = union * self.share * self.sent_row_bytes
         sent = to_owners + to_all + self.others * (HEADER_BYTES + 16)
         messages = 3 * self.others + its_messages + self._messages(to_all)
         memory = self.table_bytes + union * (8 + self.row_bytes)
@@ -91,8 +101,8 @@ class Step(NamedTuple):
     def sharded(self, mine: float, hot: int = 0, hot_ids: float = 0.0) -> Sent:
         """With `hot` rows that go ahead, which `hot_ids` of the ids name."""
         pieces, ids = self._asked(hot_ids)
-        ahead = hot * self.share * (ID_BYTES + self.row_bytes)
-        forward = ahead + ids * ID_BYTES + pieces * (ID_BYTES + self._piece_bytes())
+        ahead = hot * self.share * self.sent_row_bytes
+        forward = ahead + ids * id_bytes(self.rows) + pieces * (ID_BYTES + self._piece_bytes())
         to_owners, its_messages = self._to_owners(mine)
         sent = forward + to_owners + self.others * (2 * HEADER_BYTES + 16 + 8 + 8)
         messages = self.others * (6 + (3 if self.exact else 1)) + its_messages
@@ -108,8 +118,8 @@ class Step(NamedTuple):
             return 0, 0.0
         named = np.append(0, np.cumsum(np.sort(frequencies)[::-1]))
         pieces, ids = self._asked(np.minimum(named, self.ids))
-        sent = np.arange(len(named)) * self.share * (ID_BYTES + self.row_bytes)
-        sent = sent + ids * ID_BYTES + pieces * (ID_BYTES + self._piece_bytes())
+        sent = np.arange(len(named)) * self.share * self.sent_row_bytes
+        sent = sent + ids * id_bytes(self.rows) + pieces * (ID_BYTES + self._piece_bytes())
         best = int(np.argmin(sent))
         return best, min(float(named[best]), self.ids)
 
@@ -128,9 +138,9 @@ class Step(NamedTuple):
         """Bytes and messages of the gradient's rows on their way to their owners."""
         if self.exact:
             magnitude = 2 * (_magnitude_bytes(self.element_bytes) + 8)
-            row = ID_BYTES + magnitude + _exact_row(self.width, self.element_bytes)
+            row = id_bytes(self.rows) + magnitude + _exact_row(self.width, self.element_bytes)
             return mine * self.share * row, 3 * self.others
-        sent = mine * self.share * (ID_BYTES + self.row_bytes)
+        sent = mine * self.share * self.sent_row_bytes
         return sent, self._messages(sent)
 
     def _messages(self, sent: float) -> float:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._messages import Ranks
+from ._model import id_bytes
 
 Arrays = Sequence[Sequence[Tensor]]  # for each table, arrays with one entry for each of its rows here
 
@@ -74,7 +75,7 @@ def gather(
 
 def short_ids(rows: Tensor, table_rows: int) -> Tensor:
     """Ids as they travel: 4 bytes each if that is enough."""
-    return rows.to(torch.int32 if table_rows <= torch.iinfo(torch.int32).max else torch.int64)
+    return rows.to(torch.int32 if id_bytes(table_rows) == 4 else torch.int64)
 
 
 def _slices_of(counts: Sequence[int]) -> list[slice]:

@@ -80,6 +80,21 @@ def test_every_rank_sends_its_part_of_the_rows_twice(ranks: int) -> None:
     assert run(ranks, count_shared_rows, rows) == pytest.approx([expected] * ranks, rel=0.05)
 
 
+def count_rows_of_a_huge_table(rank: int, rows: int, count: int) -> int:
+    named = torch.arange(count) * (rows // count) + rank
+    grad = torch.sparse_coo_tensor(named[None], torch.ones(count, 1), (rows, 1), check_invariants=True)
+    with rd.traffic() as traffic:
+        rd.all_reduce(grad)
+    return traffic.bytes
+
+
+def test_ids_of_huge_tables_take_eight_bytes() -> None:
+    rows, count = 2**31, 10_000
+    counted = run(2, count_rows_of_a_huge_table, rows, count)
+    reduced = rd.explain(rows, 1, count, 2, unique_rows=count, all_rows=2 * count).ways[2]
+    assert counted == pytest.approx([reduced.bytes] * 2, rel=0.02)
+
+
 def measure(rank: int) -> Any:
     network = rd.measure()
     assert "fastest" in str(rd.explain(1000, 8, 100, 2, **network._asdict()))
