@@ -69,6 +69,18 @@ def _check(argument: str, value: float | None, least: float, most: float | None 
         raise ValueError(f"raggrad.dist.explain: {argument}: expected {expected}, got {value}")
 
 
+def _numbers_of_rows(frequencies: Any, rows: int) -> np.ndarray:
+    try:
+        numbers = np.asarray(frequencies, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None or not (numbers.ndim == 1 and len(numbers) <= rows and (numbers >= 0).all()):
+        raise ValueError(
+            f"raggrad.dist.explain: frequencies: expected up to {rows} numbers of at least 0, one for each row"
+        )
+    return numbers
+
+
 def explain(
     rows: int,
     width: int,
@@ -122,11 +134,7 @@ def explain(
     _check("bags", bags, 0)
     _check("unique_rows", unique_rows, 0, rows)
     _check("all_rows", all_rows, 0, rows)
-    named = None if frequencies is None else np.asarray(frequencies, dtype=np.float64)
-    if named is not None and not (named.ndim == 1 and len(named) <= rows and (named >= 0).all()):
-        raise ValueError(
-            f"raggrad.dist.explain: frequencies: expected up to {rows} numbers of at least 0, one for each row"
-        )
+    named = None if frequencies is None else _numbers_of_rows(frequencies, rows)
     step = Step(rows, width, ids, ids if bags is None else bags, ranks, element_bytes, accumulation == "reproducible")
     mine = step.named_rows(named, 1) if unique_rows is None else unique_rows
     if all_rows is None:

@@ -135,6 +135,7 @@ def test_one_rank_sends_nothing() -> None:
         ({"unique_rows": 101}, "unique_rows: expected 0 to 100, got 101"),
         ({"all_rows": -1}, "all_rows: expected 0 to 100, got -1"),
         ({"frequencies": [1.0] * 101}, "frequencies: expected up to 100 numbers of at least 0"),
+        ({"frequencies": ["often"]}, "frequencies: expected up to 100 numbers of at least 0"),
         ({"frequencies": [-1.0]}, "frequencies: expected up to 100 numbers of at least 0"),
         ({"bandwidth": float("nan")}, "bandwidth above 0"),
     ],
