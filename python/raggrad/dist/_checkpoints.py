@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -13,6 +13,7 @@ from ._routes import gather
 
 _CLASS = "ShardedEmbeddingBag"
 _OF_OPTIMIZER = "optimizer."  # begins the names of its states in a shard
+_STATES = "optimizer_states._extra_state"  # their key in a state_dict
 
 
 class Checkpoints(nn.Module):
@@ -136,6 +137,8 @@ class Checkpoints(nn.Module):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.full_weight()
+        if self.optimizer is not None:
+            destination[prefix + _STATES] = self._whole_states()
 
     @torch.no_grad()
     def _load_from_state_dict(
@@ -148,46 +151,32 @@ class Checkpoints(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        names = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
-        if strict:
-            missing_keys.extend([] if "weight" in names else [f"{prefix}weight"])
-            known = ("weight", *self._modules)
-            unexpected_keys.extend(prefix + name for name in names if name.partition(".")[0] not in known)
-        if "weight" in names:
-            whole = state_dict[f"{prefix}weight"]
-            try:
-                self._part_for("weight", whole).copy_(whole[slice(*self.row_range)])
-            except ValueError as error:
-                error_msgs.append(f"{prefix}weight: {error}")
+        mine = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        known = ["weight"] if self.optimizer is None else ["weight", _STATES]
+        if strict:  # a table alone may be loaded, too
+            missing_keys.extend([] if "weight" in mine else [f"{prefix}weight"])
+            unexpected_keys.extend(prefix + name for name in mine if name not in known)
+        try:
+            if "weight" in mine:
+                self._part_for("weight", mine["weight"]).copy_(mine["weight"][slice(*self.row_range)])
+            if _STATES in mine and _STATES in known:
+                self._load_whole_states(mine[_STATES])
+        except ValueError as error:
+            error_msgs.append(f"{prefix.removesuffix('.')}: {error}" if prefix else str(error))
 
 
 class OptimizerStates(nn.Module):
-    """The part of a state_dict that belongs to the optimizer of a divided table.
+    """Where the state_dict of a divided table has what its optimizer keeps. The table's module saves and loads it.
 
-    Torch keeps what is neither a parameter nor a buffer as the extra state of a module, and
-    torch.distributed.checkpoint looks for nothing else. A table without an optimizer has no such module.
+    torch.distributed.checkpoint follows a key through attributes, and asks modules by their class whether they have
+    something that is neither a parameter nor a buffer. A table without an optimizer has no such module.
     """
 
-    def __init__(self, save: Callable[[], dict[str, Any]], load: Callable[[Mapping[str, Any]], None]) -> None:
-        super().__init__()
-        self._save, self._load = save, load
+    def get_extra_state(self) -> None:
+        """Says that there is some."""
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """What the optimizer keeps for the whole table. All ranks call it."""
-        return self._save()
+    def _save_to_state_dict(self, *_: Any) -> None:
+        pass
 
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Copies what the optimizer keeps for this rank's rows."""
-        self._load(state)
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        *others: list[str],
-    ) -> None:
-        """Without complaint if there is only a table to load."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, [], *others)
+    def _load_from_state_dict(self, *_: Any) -> None:
+        pass

@@ -120,7 +120,7 @@ class ShardedEmbeddingBag(Checkpoints):
         ranks.agree(self._facts())
         self.reset_parameters()
         if self.optimizer is not None:
-            self.optimizer_states = OptimizerStates(self._whole_states, self._load_whole_states)
+            self.optimizer_states = OptimizerStates()
         if isinstance(self.optimizer, RowOptimizer):  # checkpoints are loaded before the first step, too
             self.optimizer.make_states(self.weight)
 

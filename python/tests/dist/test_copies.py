@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import io
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -105,6 +107,21 @@ def copy_shards(rank: int) -> None:
 
 def test_a_divided_table_can_be_copied() -> None:
     run(2, copy_shards)
+
+
+def forget_shards(rank: int) -> None:
+    bag = rd.ShardedEmbeddingBag(ROWS, WIDTH, optimizer=ADAM)
+    table = weakref.ref(bag.weight)
+    gc.disable()  # tables are large, and Python looks for cycles late
+    try:
+        del bag
+        assert table() is None
+    finally:
+        gc.enable()
+
+
+def test_a_table_goes_with_its_module() -> None:
+    run(1, forget_shards)
 
 
 def make_divided(rank: int) -> bytes:
