@@ -29,6 +29,7 @@ std::string_view CodeName(Code code) noexcept {
 }
 
 Status::Status(Code code, std::string_view message) noexcept : code_(code) {
+  if (message.empty()) return;
   try {
     message_ = std::make_shared<const std::string>(message);
   } catch (const std::bad_alloc&) {

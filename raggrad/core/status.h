@@ -33,8 +33,8 @@ std::string_view CodeName(Code code) noexcept;
 
 class [[nodiscard]] Status {
  public:
-  Status() noexcept = default;  // OK
-  Status(Code code, std::string_view message) noexcept;
+  Status() noexcept = default;                           // OK
+  Status(Code code, std::string_view message) noexcept;  // an empty message is one that got no memory
 
   bool ok() const noexcept { return code_ == Code::kOk; }
   Code code() const noexcept { return code_; }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "raggrad/core/error_text.h"
 #include "raggrad/core/executor.h"
 #include "raggrad/testing/failing_new.h"
 #include "raggrad/testing/golden_operators.h"
@@ -18,6 +19,8 @@
 
 namespace raggrad::testing {
 namespace {
+
+using ::testing::AnyOf;
 
 // A long shape needs the heap: an operator that cannot have it answers RESOURCE_EXHAUSTED.
 bool HasLongShape(const GoldenCase& golden) {
@@ -93,10 +96,14 @@ TEST(NoThrowCore, AMissingInstructionSetIsReported) {
                  [](Code code) { EXPECT_EQ(code, Code::kInvalidArgument); });
 }
 
-TEST(NoThrowCore, AStatusKeepsItsCode) {
+TEST(NoThrowCore, AStatusKeepsItsCodeAndSaysWhyItHasNoText) {
   const std::string long_text(1000, 'x');
-  ForEachFailure([&] { return Status(Code::kInternal, long_text).code(); },
-                 [](Code code) { EXPECT_EQ(code, Code::kInternal); });
+  const auto check = [&](const Status& status) {
+    EXPECT_EQ(status.code(), Code::kInternal);
+    EXPECT_THAT(std::string(status.message()), AnyOf(long_text, "(no memory left for the message)"));
+  };
+  ForEachFailure([&] { return Status(Code::kInternal, long_text); }, check);
+  ForEachFailure([&] { return MakeError(Code::kInternal, std::string_view(long_text)); }, check);
 }
 
 }  // namespace
