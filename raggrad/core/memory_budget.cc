@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestStride = size_t{64} << 20;  // most bytes granted between two readings
 
-size_t Less(size_t a, size_t b) noexcept { return a > b ? a - b : 0; }
+size_t SaturatingSubtract(size_t a, size_t b) noexcept { return a > b ? a - b : 0; }
 
 // Bytes of a block that have no page yet, because nobody has written to them; 0 if the system does not say.
 size_t UnwrittenBytes(const void* block, size_t bytes) noexcept {
@@ -62,11 +62,11 @@ void MemoryBudget::EnterAfter(const ForkSafeLock& lock) noexcept {
 
 size_t MemoryBudget::Room(size_t wanted) noexcept {
   const size_t on_the_way = on_the_way_.load(std::memory_order_relaxed);
-  const size_t at_least = Less(available_(), on_the_way + maybe_unwritten_);
+  const size_t at_least = SaturatingSubtract(available_(), on_the_way + maybe_unwritten_);
   if (at_least >= wanted || maybe_unwritten_ == 0) return at_least;
   // Unwritten() comes first: memory that is written to in between counts twice rather than never.
   const size_t unwritten = Unwritten();
-  return Less(available_(), on_the_way + unwritten);
+  return SaturatingSubtract(available_(), on_the_way + unwritten);
 }
 
 size_t MemoryBudget::Unwritten() noexcept {

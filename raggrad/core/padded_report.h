@@ -8,7 +8,7 @@
 
 namespace raggrad {
 
-// Tells CheckPadded which operator made a report. Memory that nobody has written is often zero.
+// Tells CheckPadded which operator made a report. 0 is none, because memory that nobody has written is often zero.
 enum class PaddedForm : uint64_t {
   kNone,
   kSparseSegmentSumGradV2,
@@ -39,7 +39,7 @@ inline Status CheckBound(std::string_view op, std::string_view bound, int64_t ma
   return InvalidArgument(op, bound, " is out of range [", bound, ": expected at least 0, got ", max, "]");
 }
 
-// The error for a bound that is too small. `what` there are too many of: "rows" or "entries".
+// The error for a bound that is too small. `what`: "rows" or "entries", of which there are too many.
 inline Status TooMany(std::string_view op, std::string_view what, std::string_view bound, int64_t max,
                       int64_t count) noexcept {
   return MakeError(Code::kResourceExhausted, op, ": there are more ", what, " than there is room for [", bound,

@@ -27,12 +27,12 @@ std::string OwnFolder() {
 struct Loaded {
   void* handle = nullptr;
   const Library* library = nullptr;
-  std::string problem;  // the reason if there is no handle
+  std::string reason;  // if there is no handle
 };
 
-void* Open(const std::string& file, std::string& problem) {
+void* Open(const std::string& file, std::string& reason) {
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) problem = dlerror();
+  if (handle == nullptr) reason = dlerror();
   return handle;
 }
 
@@ -41,19 +41,19 @@ void* Open(const std::string& file, std::string& problem) {
 Loaded Load() {
   Loaded loaded;
   if (const char* const named = std::getenv("RAGGRAD_CUDA_LIBRARY"); named != nullptr) {
-    loaded.handle = Open(named, loaded.problem);
+    loaded.handle = Open(named, loaded.reason);
   } else {
-    loaded.handle = Open(OwnFolder() + kFile, loaded.problem);
+    loaded.handle = Open(OwnFolder() + kFile, loaded.reason);
     if (std::string other; loaded.handle == nullptr) loaded.handle = Open(kFile, other);
   }
   if (loaded.handle == nullptr) return loaded;
   const auto* const library = static_cast<const Library*>(dlsym(loaded.handle, Library::kSymbol));
   if (library == nullptr || library->version != Version()) {
     loaded.handle = nullptr;
-    loaded.problem = std::string(kFile) + " is of another version than this library, " + std::string(Version());
+    loaded.reason = std::string(kFile) + " is of another version than this library, " + std::string(Version());
   } else if (const Status s = library->start(); !s.ok()) {
     loaded.handle = nullptr;
-    loaded.problem = s.message();
+    loaded.reason = s.message();
   } else {
     loaded.library = library;
   }
@@ -70,7 +70,7 @@ const Loaded& LoadOnce() {
 Result<const void*> FindKernels(std::string_view op, const char* symbol) noexcept {
   try {
     const Loaded& loaded = LoadOnce();
-    if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::Cuda(), loaded.problem);
+    if (loaded.handle == nullptr) return NoKernelForDevice(op, Device::Cuda(), loaded.reason);
     const void* const kernels = dlsym(loaded.handle, symbol);
     if (kernels == nullptr) {
       return NoKernelForDevice(op, Device::Cuda(), "not in this build of the CUDA library");
