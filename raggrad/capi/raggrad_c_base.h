@@ -154,7 +154,7 @@ typedef struct rg_context {
 
   // Host memory. allocate returns at least `bytes` bytes (more than 0) aligned to RG_ALIGNMENT, or null if there is no
   // memory. `output` is null for scratch. Called by the thread that called the function. Set both callbacks or neither
-  // (null: the C library's heap).
+  // (null: the C library's heap). An output without elements needs no memory, so nothing is asked for it.
   void* (*allocate)(void* user, size_t bytes, const rg_output_spec* output);
   void (*deallocate)(void* user, void* pointer, size_t bytes);
 

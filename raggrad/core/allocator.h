@@ -32,7 +32,7 @@ class Allocator {
   virtual void Deallocate(void* pointer, size_t bytes) noexcept = 0;
 
   // Override to place outputs in a framework's own tensors. The Tensor that results gives the memory back to
-  // Deallocate, unless it is released.
+  // Deallocate, unless it is released. An output without elements needs no memory: this is not called for it.
   virtual void* AllocateOutput(const OutputSpec& spec) noexcept { return Allocate(spec.bytes); }
 
   // Whether an output may turn out to have fewer rows than its spec said. On a GPU a call then asks for a small output

@@ -15,7 +15,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Number of tasks that really run at the same time. Operators cut their work by it; results do not depend on it.
+  // Number of tasks that really run at the same time, at least 1. Work is cut by it; results do not depend on it.
   virtual int num_workers() const noexcept = 0;
 
   // Calls body(t) once for every t in [0, tasks), in any order, on any threads, and returns when all are done.
