@@ -13,7 +13,11 @@ static_assert(sizeof(rg_mutable_tensor) == sizeof(rg_tensor) &&
               offsetof(rg_mutable_tensor, data) == offsetof(rg_tensor, data) &&
               offsetof(rg_mutable_tensor, shape) == offsetof(rg_tensor, shape));
 
-// Truncates between characters, so that UTF-8 stays valid.
+constexpr std::string_view kOutputNames[CCall::kMaxOutputs] = {"output 0", "output 1", "output 2", "output 3",
+                                                               "output 4"};
+
+}  // namespace
+
 void WriteMessage(const rg_error& error, std::string_view text) noexcept {
   if (error.message == nullptr || error.capacity == 0) return;
   size_t size = std::min(text.size(), error.capacity - 1);
@@ -21,11 +25,6 @@ void WriteMessage(const rg_error& error, std::string_view text) noexcept {
   std::memcpy(error.message, text.data(), size);
   error.message[size] = '\0';
 }
-
-constexpr std::string_view kOutputNames[CCall::kMaxOutputs] = {"output 0", "output 1", "output 2", "output 3",
-                                                               "output 4"};
-
-}  // namespace
 
 CCall::CCall(std::string_view function, const rg_context* context, rg_error* error,
              std::initializer_list<rg_output*> outputs) noexcept

@@ -14,6 +14,10 @@
 
 namespace raggrad::capi {
 
+// Copies a message into the program's buffer, with a NUL at its end. One that is too long is cut between characters, so
+// that UTF-8 stays valid.
+void WriteMessage(const rg_error& error, std::string_view text) noexcept;
+
 // One call: reads arguments, remembers the first fault, runs the operator if there was none, reports.
 class CCall {
  public:

@@ -1,6 +1,4 @@
 // The batching operators.
-#include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
@@ -121,11 +119,8 @@ std::vector<Tensor> OutputsOf(BatchOutput output) {
 }
 
 void Tell(rg_batching_done done, void* user, const Status& status) noexcept {
-  // A copy, because a string_view need not end in a NUL.
-  char text[1024];
-  const std::string_view message = status.message().substr(0, sizeof(text) - 1);
-  std::memcpy(text, message.data(), message.size());
-  text[message.size()] = '\0';
+  char text[1024];  // a copy, because a string_view need not end in a NUL
+  capi::WriteMessage({sizeof(rg_error), text, sizeof(text)}, status.message());
   done(user, static_cast<rg_status>(status.code()), text, nullptr, 0);
 }
 
