@@ -65,6 +65,9 @@ inline Status CheckSameSize(std::string_view op, const TensorView& indices, cons
                          " elements as indices has, got ", segment_ids.dim(0), "]");
 }
 
+// The checks above: two vectors of one size.
+Status CheckIdShapes(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept;
+
 // All checks of ids that need only shapes and types, for operators that TensorFlow does not have.
 Status CheckIdOperands(std::string_view op, const TensorView& indices, const TensorView& segment_ids) noexcept;
 

@@ -75,6 +75,17 @@ struct WeightsGradProblem {
 using SumTypes =
     JoinLists<FloatTypes, TypeList<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>>;
 
+inline Status CheckDataType(std::string_view op, SegmentCombiner combiner, DType dtype) noexcept {
+  return combiner == SegmentCombiner::kSum ? CheckDType(op, "data", dtype, SumTypes{})
+                                           : CheckDType(op, "data", dtype, FloatTypes{});
+}
+
+// Chooses what belongs to the combiner, such as an operator's name.
+template <class T>
+constexpr T ByCombiner(SegmentCombiner combiner, T sum, T mean, T sqrtn) noexcept {
+  return combiner == SegmentCombiner::kSum ? sum : combiner == SegmentCombiner::kMean ? mean : sqrtn;
+}
+
 namespace on_cpu {
 Result<SparseSegmentGradV2Output> GradV2(const GradProblem& problem, const Context& ctx) noexcept;
 Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem, PaddedForm form, int64_t max_unique,

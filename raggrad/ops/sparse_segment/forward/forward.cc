@@ -12,22 +12,14 @@ namespace sparse_segment {
 namespace {
 
 constexpr std::string_view Name(SegmentCombiner combiner, bool with_num_segments) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return with_num_segments ? "SparseSegmentSumWithNumSegments" : "SparseSegmentSum";
-    case SegmentCombiner::kMean:
-      return with_num_segments ? "SparseSegmentMeanWithNumSegments" : "SparseSegmentMean";
-    case SegmentCombiner::kSqrtN:
-      return with_num_segments ? "SparseSegmentSqrtNWithNumSegments" : "SparseSegmentSqrtN";
-  }
-  return "SparseSegment";
+  return with_num_segments ? ByCombiner(combiner, "SparseSegmentSumWithNumSegments", "SparseSegmentMeanWithNumSegments",
+                                        "SparseSegmentSqrtNWithNumSegments")
+                           : ByCombiner(combiner, "SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN");
 }
 
 Status CheckTypes(std::string_view op, SegmentCombiner combiner, const TensorView& data, const TensorView& indices,
                   const TensorView& segment_ids, const TensorView* num_segments) noexcept {
-  Status data_type = combiner == SegmentCombiner::kSum ? CheckDType(op, "data", data.dtype, SumTypes{})
-                                                       : CheckDType(op, "data", data.dtype, FloatTypes{});
-  if (!data_type.ok()) return data_type;
+  if (Status s = CheckDataType(op, combiner, data.dtype); !s.ok()) return s;
   if (Status s = CheckDType(op, "indices", indices.dtype, IndexTypes{}); !s.ok()) return s;
   if (Status s = CheckDType(op, "segment_ids", segment_ids.dtype, IndexTypes{}); !s.ok()) return s;
   if (num_segments != nullptr) {
@@ -66,9 +58,7 @@ Result<ForwardProblem> Check(const SegmentPooling& pooling, const TensorView& da
     if (!count.ok()) return count.status();
     rows = *count;
   }
-  if (Status s = CheckVector(op, "indices", indices); !s.ok()) return s;
-  if (Status s = CheckVector(op, "segment_ids", segment_ids); !s.ok()) return s;
-  if (Status s = CheckSameSize(op, indices, segment_ids); !s.ok()) return s;
+  if (Status s = CheckIdShapes(op, indices, segment_ids); !s.ok()) return s;
   if (data.rank() == 0) {
     return InvalidArgument(op, "Shape must be at least rank 1 [data: expected at least rank 1, got a scalar]");
   }

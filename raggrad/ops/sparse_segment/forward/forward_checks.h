@@ -36,9 +36,9 @@ Result<int64_t> OutputRows(const ForwardProblem& p, Seg last) noexcept {
   return rows;
 }
 
-// TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up to rank 3) or 64. Its text for an overflow
-// depends on whether the new first dimension still fits where the old ones were.
-inline Status Overflow(std::string_view op, const Shape& data, const Shape& output) noexcept {
+// The error for an output of 2^63 elements or more. TensorFlow stores dimensions in 16 bits (up to rank 6), 32 bits (up
+// to rank 3) or 64. Its text depends on whether the new first dimension still fits where the old ones were.
+inline Status OverflowError(std::string_view op, const Shape& data, const Shape& output) noexcept {
   const auto fits = [&](int max_rank, int64_t limit) {
     return data.rank() <= max_rank && std::ranges::all_of(data.dims(), [&](int64_t dim) { return dim < limit; });
   };
@@ -65,7 +65,7 @@ inline Status Overflow(std::string_view op, const Shape& data, const Shape& outp
 
 inline Result<Shape> OutputShape(const ForwardProblem& p, int64_t rows) noexcept {
   Shape shape = Shape::WithDim0(rows, p.data.shape.tail());
-  if (shape.valid() && !shape.NumElements()) return Overflow(p.op, p.data.shape, shape);
+  if (shape.valid() && !shape.NumElements()) return OverflowError(p.op, p.data.shape, shape);
   return shape;
 }
 

@@ -19,16 +19,12 @@ struct OpNames {
 };
 
 constexpr OpNames Names(SegmentCombiner combiner, bool v2) noexcept {
-  const std::string_view dim0 = v2 ? "dense_output_dim0" : "output_dim0";
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return {v2 ? "SparseSegmentSumGradV2" : "SparseSegmentSumGrad", dim0};
-    case SegmentCombiner::kMean:
-      return {v2 ? "SparseSegmentMeanGradV2" : "SparseSegmentMeanGrad", dim0};
-    case SegmentCombiner::kSqrtN:
-      return {v2 ? "SparseSegmentSqrtNGradV2" : "SparseSegmentSqrtNGrad", dim0};
+  if (v2) {
+    return {ByCombiner(combiner, "SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2"),
+            "dense_output_dim0"};
   }
-  return {"SparseSegmentGrad", dim0};
+  return {ByCombiner(combiner, "SparseSegmentSumGrad", "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"),
+          "output_dim0"};
 }
 
 Status CheckTypes(const OpNames& names, const TensorView& grad, const TensorView& indices,
@@ -80,15 +76,8 @@ Result<GradProblem> Check(const SegmentPooling& pooling, bool v2, const TensorVi
 }
 
 constexpr PaddedForm FormOf(SegmentCombiner combiner) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return PaddedForm::kSparseSegmentSumGradV2;
-    case SegmentCombiner::kMean:
-      return PaddedForm::kSparseSegmentMeanGradV2;
-    case SegmentCombiner::kSqrtN:
-      return PaddedForm::kSparseSegmentSqrtNGradV2;
-  }
-  return PaddedForm::kNone;
+  return ByCombiner(combiner, PaddedForm::kSparseSegmentSumGradV2, PaddedForm::kSparseSegmentMeanGradV2,
+                    PaddedForm::kSparseSegmentSqrtNGradV2);
 }
 
 }  // namespace

@@ -184,15 +184,8 @@ Result<int64_t> TableRowsOf(std::string_view op, const MutableTensorView& table)
 }
 
 constexpr std::string_view ApplyName(SegmentCombiner combiner) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return "SparseSegmentSumGradApply";
-    case SegmentCombiner::kMean:
-      return "SparseSegmentMeanGradApply";
-    case SegmentCombiner::kSqrtN:
-      return "SparseSegmentSqrtNGradApply";
-  }
-  return "SparseSegmentGradApply";
+  return sparse_segment::ByCombiner(combiner, "SparseSegmentSumGradApply", "SparseSegmentMeanGradApply",
+                                    "SparseSegmentSqrtNGradApply");
 }
 
 }  // namespace

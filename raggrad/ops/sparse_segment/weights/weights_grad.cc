@@ -11,15 +11,12 @@ namespace sparse_segment {
 namespace {
 
 constexpr std::string_view Name(SegmentCombiner combiner, bool with_plan) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return with_plan ? "SparseSegmentSumWeightsGrad with a plan" : "SparseSegmentSumWeightsGrad";
-    case SegmentCombiner::kMean:
-      return with_plan ? "SparseSegmentMeanWeightsGrad with a plan" : "SparseSegmentMeanWeightsGrad";
-    case SegmentCombiner::kSqrtN:
-      return with_plan ? "SparseSegmentSqrtNWeightsGrad with a plan" : "SparseSegmentSqrtNWeightsGrad";
+  if (with_plan) {
+    return ByCombiner(combiner, "SparseSegmentSumWeightsGrad with a plan", "SparseSegmentMeanWeightsGrad with a plan",
+                      "SparseSegmentSqrtNWeightsGrad with a plan");
   }
-  return "SparseSegmentWeightsGrad";
+  return ByCombiner(combiner, "SparseSegmentSumWeightsGrad", "SparseSegmentMeanWeightsGrad",
+                    "SparseSegmentSqrtNWeightsGrad");
 }
 
 // Checks that grad and data are rows of one width.
