@@ -6,33 +6,25 @@
 
 #include "raggrad/core/operands.h"
 #include "raggrad/cpu/chunks.h"
-#include "raggrad/cpu/first_error.h"
-#include "raggrad/cuda/host_copy.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/bags/bags.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
-#include "raggrad/ops/sparse_segment/weights/weights.h"
 
 namespace raggrad {
 namespace {
 
-using cpu::FirstError;
-using cpu::ForEachChunk;
 using cpu::ForEachChunkUntilStopped;
 using cpu::SplitEvenly;
 using cuda::RunOnDevice;
 using sparse_segment::CheckAscending;
 using sparse_segment::CheckIdOperands;
-using sparse_segment::CheckRowsOfPlan;
 using sparse_segment::CheckTableRows;
 using sparse_segment::Contribution;
-using sparse_segment::GradProblem;
 using sparse_segment::KeepPositions;
 using sparse_segment::MakePlan;
 using sparse_segment::Plan;
 using sparse_segment::SegmentIds;
-using sparse_segment::UsingPlan;
 using sparse_segment::on_cuda::Kernels;
 
 constexpr std::string_view kOp = "SegmentPlan";
@@ -132,99 +124,7 @@ Status CheckCanBeGood(int64_t num_ids, const SegmentPlan::Sizes& sizes) noexcept
                          sizes.table_rows, " rows and ", sizes.num_segments, " segments]");
 }
 
-// The first position where the ids differ from the planned ones, or n.
-Result<int64_t> FirstDifference(const TensorView& ids, const TensorView& planned, Executor& executor) noexcept {
-  const int64_t n = ids.dim(0);
-  FirstError difference;
-  const Status visited = Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Status {
-    return Visit(IndexTypes{}, planned.dtype, [&]<class Planned>() -> Status {
-      const Id* got = ids.As<Id>();
-      const Planned* expected = planned.As<Planned>();
-      ForEachChunk(executor, SplitEvenly(executor, n, kGrain), [&](int64_t, int64_t begin, int64_t end) {
-        const int64_t found = std::mismatch(got + begin, got + end, expected + begin).first - got;
-        if (found < end) difference.Report(found);
-      });
-      return {};
-    });
-  });
-  if (!visited.ok()) return visited;
-  return difference.found() ? difference.position() : n;
-}
-
-Result<int64_t> IdAt(const TensorView& ids, int64_t i, const Context& ctx) noexcept {
-  return Visit(IndexTypes{}, ids.dtype, [&]<class Id>() -> Result<int64_t> {
-    const Id* const id = ids.As<Id>() + i;
-    if (ids.device.is_cpu()) return int64_t{*id};
-    const Result<Tensor> copy = cuda::CopyToHost(kOp, {id, ids.dtype, Shape{}, ids.device}, ctx);
-    if (!copy.ok()) return copy.status();
-    return int64_t{*copy->As<Id>()};
-  });
-}
-
-Status CheckSameIds(std::string_view name, const TensorView& ids, const TensorView& planned,
-                    const Context& ctx) noexcept {
-  const Result<int64_t> first = RunOnDevice<Kernels>(
-      kOp, ids.device, [&] { return FirstDifference(ids, planned, ExecutorOf(ctx)); },
-      [&](const Kernels& kernels) { return kernels.first_difference(ids, planned.As<int32_t>(), ctx); });
-  if (!first.ok()) return first.status();
-  if (*first == ids.dim(0)) return {};
-  const Result<int64_t> expected = IdAt(planned, *first, ctx);
-  if (!expected.ok()) return expected.status();
-  const Result<int64_t> got = IdAt(ids, *first, ctx);
-  if (!got.ok()) return got.status();
-  return InvalidArgument(kOp, "the plan was made from other ", name, " [", name, "[", *first, "]: expected ", *expected,
-                         ", got ", *got, "]");
-}
-
-constexpr std::string_view GradName(SegmentCombiner combiner) noexcept {
-  switch (combiner) {
-    case SegmentCombiner::kSum:
-      return "SparseSegmentSumGrad with a plan";
-    case SegmentCombiner::kMean:
-      return "SparseSegmentMeanGrad with a plan";
-    case SegmentCombiner::kSqrtN:
-      return "SparseSegmentSqrtNGrad with a plan";
-  }
-  return "SparseSegmentGrad with a plan";
-}
-
 }  // namespace
-
-namespace sparse_segment {
-
-Status CheckRowsOfPlan(std::string_view op, std::string_view name, const TensorView& view,
-                       const SegmentPlan::State& plan, std::string_view what, int64_t expected) noexcept {
-  if (Status s = CheckOperands(op, {{"plan", plan.indices_view()}, {name, view}}); !s.ok()) return s;
-  if (view.rank() > 0 && view.dim(0) == expected) return {};
-  return InvalidArgument(op, "the plan was made for another size [", name, ": expected ", expected,
-                         " rows, the plan's ", what, ", got shape ", view.shape, "]");
-}
-
-Status CheckAscending(std::string_view op, const SegmentPlan::State& plan) noexcept {
-  if (plan.ascending) return {};
-  return InvalidArgument(op, "segment ids are not increasing [plan: expected one made from ascending segment_ids]");
-}
-
-Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& pooling, const TensorView& grad,
-                                  const SegmentPlan& plan) noexcept {
-  if (Status s = CheckDType(op, "grad", grad.dtype, FloatTypes{}); !s.ok()) return s;
-  const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRowsOfPlan(op, "grad", grad, state, "segments", state.sizes.num_segments); !s.ok()) return s;
-  const SegmentWeights* const weights = WeightsOf(pooling);
-  if (Status s = CheckWeights(op, weights, state.num_ids, {"grad", grad}); !s.ok()) return s;
-  if (weights != nullptr && !state.weighted) {
-    return InvalidArgument(op, "the plan is for calls without weights [plan: expected one made with weighted = true]");
-  }
-  return GradProblem{
-      .ids = {op, state.indices_view(), state.segment_ids_view(), state.sizes.table_rows, state.sizes.num_segments},
-      .combiner = pooling.combiner,
-      .grad = grad,
-      .weights = weights,
-      .plan = &state,
-      .index_dtype = state.index_dtype};
-}
-
-}  // namespace sparse_segment
 
 struct SegmentPlan::How {
   bool waits = true;
@@ -324,59 +224,5 @@ TensorView SegmentPlan::report() const noexcept {
 }
 SegmentPlan::Sizes SegmentPlan::sizes() const noexcept { return state_->sizes; }
 bool SegmentPlan::ascending() const noexcept { return state_->ascending; }
-
-Status SegmentPlan::CheckMadeFrom(const TensorView& indices, const TensorView& segment_ids,
-                                  const Context& ctx) const noexcept {
-  if (Status s = CheckIdOperands(kOp, indices, segment_ids); !s.ok()) return s;
-  if (indices.dim(0) != state_->num_ids) {
-    return InvalidArgument(kOp, "the plan was made from other ids [indices: expected ", state_->num_ids,
-                           " elements, got ", indices.dim(0), "]");
-  }
-  if (Status s = CheckOperands(kOp, {{"plan", state_->indices_view()}, {"indices", indices}}); !s.ok()) return s;
-  if (Status s = CheckSameIds("indices", indices, state_->indices_view(), ctx); !s.ok()) return s;
-  return CheckSameIds("segment_ids", segment_ids, state_->segment_ids_view(), ctx);
-}
-
-Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
-                                                      const SegmentPlan& plan, const Context& ctx) noexcept {
-  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(pooling.combiner), pooling, grad, plan);
-  if (!problem.ok()) return problem.status();
-  if (!plan.state().waits) {
-    return InvalidArgument(problem->ids.op,
-                           "the number of rows is not known yet [plan: expected one of SegmentPlan::Make]");
-  }
-  return UsingPlan(problem->ids.op, plan, ctx, [&] { return sparse_segment::GradV2(*problem, ctx); });
-}
-
-Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView& grad, const SegmentPlan& plan,
-                                 const Context& ctx) noexcept {
-  const Result<GradProblem> problem = sparse_segment::CheckWithPlan(GradName(pooling.combiner), pooling, grad, plan);
-  if (!problem.ok()) return problem.status();
-  return UsingPlan(problem->ids.op, plan, ctx, [&] { return sparse_segment::Grad(*problem, ctx); });
-}
-
-Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const SegmentPlan& plan,
-                             const Context& ctx) noexcept {
-  constexpr std::string_view op = "SparseSegment with a plan";
-  Status data_type = pooling.combiner == SegmentCombiner::kSum
-                         ? CheckDType(op, "data", data.dtype, sparse_segment::SumTypes{})
-                         : CheckDType(op, "data", data.dtype, FloatTypes{});
-  if (!data_type.ok()) return data_type;
-  const SegmentPlan::State& state = plan.state();
-  if (Status s = CheckRowsOfPlan(op, "data", data, state, "rows", state.sizes.table_rows); !s.ok()) return s;
-  if (Status s = CheckAscending(op, state); !s.ok()) return s;
-  const SegmentWeights* const weights = sparse_segment::WeightsOf(pooling);
-  if (Status s = sparse_segment::CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
-  const sparse_segment::ForwardProblem problem = {.op = op,
-                                                  .combiner = pooling.combiner,
-                                                  .data = data,
-                                                  .indices = state.indices_view(),
-                                                  .segment_ids = state.segment_ids_view(),
-                                                  .num_segments = state.sizes.num_segments,
-                                                  .ids_checked = true,
-                                                  .weights = weights,
-                                                  .starts = state.starts.data()};
-  return UsingPlan(op, plan, ctx, [&] { return sparse_segment::Forward(problem, ctx); });
-}
 
 }  // namespace raggrad
