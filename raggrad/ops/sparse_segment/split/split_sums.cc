@@ -189,7 +189,9 @@ Result<Tensor> Sums(const ForwardProblem& p, const TensorView& largest, const Te
   if (Status s = on_cpu::CheckIds<Idx, Seg>(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
   if (Status s = CheckGrids<A>(p.op, largest, counts); !s.ok()) return s;
   if (Status s = CheckTermCounts<Seg>(p, counts.As<int64_t>()); !s.ok()) return s;
-  const int64_t width = Shape::Product(p.data.shape.tail()).value_or(INT64_MAX / SumGrid<A>::kSums);
+  // Data without rows may have any inner dimensions: a width that cannot be counted finds no memory.
+  constexpr int64_t kWidest = INT64_MAX / SumGrid<A>::kSums;
+  const int64_t width = std::min(Shape::Product(p.data.shape.tail()).value_or(kWidest), kWidest);
   const int64_t row_length = width * SumGrid<A>::kSums;
   const Shape shape{*p.num_segments, row_length};
   if (!shape.NumElements()) {

@@ -212,6 +212,17 @@ TEST(SplitSums, TakeEmptyOperands) {
   EXPECT_TRUE(HoldsBits(rows->view(), Array<float>(std::vector<float>(6), Shape{2, 3})));
 }
 
+TEST(SplitSums, RefuseRowsThatNoMemoryHolds) {
+  const Array<double> largest({0});
+  const Array<int64_t> counts({0});
+  const Array<int32_t> none({});
+  for (const Shape& shape : {Shape{0, int64_t{1} << 62}, Shape{0, INT64_MAX}, Shape{0, INT64_MAX, 2}}) {
+    const Array<double> data({}, shape);  // float64 has two sums for each column
+    EXPECT_THAT(SumSplitTerms({data, none, none}, largest, counts),
+                StatusIs(Code::kResourceExhausted, HasSubstr("OOM")));
+  }
+}
+
 TEST(SplitSums, NameTheFault) {
   const auto invalid = [](const char* text) { return StatusIs(Code::kInvalidArgument, HasSubstr(text)); };
   const Array<float> data({1, 2, 3, 4}, Shape{2, 2}), largest({4, 4}), one({4}), infinite({4, HUGE_VALF}),
