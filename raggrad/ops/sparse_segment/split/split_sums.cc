@@ -12,6 +12,7 @@
 #include "raggrad/ops/sparse_segment/forward/pool_reproducible.h"
 #include "raggrad/ops/sparse_segment/kernels.h"
 #include "raggrad/ops/sparse_segment/split/split_checks.h"
+#include "raggrad/ops/sparse_segment/weights/runs.h"
 
 namespace raggrad {
 namespace sparse_segment {
@@ -77,20 +78,14 @@ Result<Tensor> Largest(const ForwardProblem& p, const Context& ctx) noexcept {
   const int64_t width = WidthOf(p);
   if (width == 0) return output;
   const PoolJob<T, Idx> job = JobOf<T, Idx>(p, width);
+  const auto search = [&](int64_t row_begin, int64_t row_end, int64_t, int64_t, const auto& first_id) {
+    const Seg* const segments = p.segment_ids.As<Seg>();
+    ForEachRun(segments, p.n(), first_id(row_begin), first_id(row_end), [&](int64_t begin, int64_t end) {
+      out[segments[begin]] = (*run)->largest(job, {begin, end});
+    });
+  };
   // One column: the search for the largest value is not cut by columns.
-  const Status done = ForEachRange<Seg>(p, 1, width * static_cast<int64_t>(sizeof(T)), ctx,
-                                        [&](int64_t begin, int64_t end, int64_t, int64_t, const auto& first_id) {
-                                          int64_t id = first_id(begin);
-                                          const Seg* const segments = p.segment_ids.As<Seg>();
-                                          const int64_t last = first_id(end);
-                                          while (id < last) {
-                                            const Seg segment = segments[id];
-                                            int64_t next = id;
-                                            while (next < last && segments[next] == segment) ++next;
-                                            out[segment] = (*run)->largest(job, {id, next});
-                                            id = next;
-                                          }
-                                        });
+  const Status done = ForEachRange<Seg>(p, 1, width * static_cast<int64_t>(sizeof(T)), ctx, search);
   if (!done.ok()) return done;
   return output;
 }
