@@ -25,6 +25,11 @@ struct UnbatchGradEnding {
   std::optional<TensorView> no_rows = {};  // the result has this type and inner shape, and no rows
 };
 
+// Checks that a piece fits the others and has the type of its owner's call. In a strict call it must also have as many
+// rows as the index says.
+Status AddPiece(PieceFit& fit, DType expected, const std::vector<IndexRow>& rows, size_t row,
+                const TensorView& piece) noexcept;
+
 class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
  public:
   using Blocked = BlockedCall<Tensor, UnbatchGradEnding>;
@@ -70,7 +75,7 @@ class UnbatchGradResource final : public WaitingResource<UnbatchGradEnding> {
     bool outlives = false;  // its piece may be needed after the call has returned
   };
 
-  // Called under the lock.
+  // Called under the lock. They change nothing.
   Decision Decide(const UnbatchGradRequest& request, bool blocked) const noexcept;
   Decision DecideOwner(const UnbatchGradRequest& request, bool wanted) const noexcept;
   Status CheckPresent(const UnbatchGradRequest& request, PieceFit& fit) const noexcept;
