@@ -1,62 +1,23 @@
 #include "raggrad/ops/batching/checks.h"
 
 #include <algorithm>
-#include <new>
-#include <string>
 
 #include "raggrad/cpu/strings.h"
+#include "raggrad/cpu/tensor_text.h"
 
 namespace raggrad::batching {
-namespace {
-
-// The first `limit` values, with brackets around the rows of ranks above 1, as TensorFlow's messages show them.
-void AppendValues(std::string& text, const TensorView& view, int dim, int64_t limit, int64_t& next) {
-  const bool innermost = dim == view.rank() - 1;
-  for (int64_t i = 0; i < view.dim(dim); ++i) {
-    if (next >= limit) {
-      if (innermost && dim > 0) text.append("...");
-      return;
-    }
-    if (innermost) {
-      if (i > 0) text.push_back(' ');
-      AppendText(text, view.As<int64_t>()[next++]);
-    } else {
-      text.push_back('[');
-      AppendValues(text, view, dim + 1, limit, next);
-      text.push_back(']');
-    }
-  }
-}
-
-// TensorFlow's messages have other names for two types than its interface.
-std::string_view NameInMessages(DType dtype) noexcept {
-  if (dtype == DType::kFloat32) return "float";
-  if (dtype == DType::kFloat64) return "double";
-  return DTypeName(dtype);
-}
-
-}  // namespace
 
 Result<int64_t> ReadId(std::string_view op, const TensorView& id, std::string_view prefix,
                        std::string_view suffix) noexcept {
   if (id.rank() == 0) return *id.As<int64_t>();
-  try {
-    std::string values;
-    const int64_t count = id.shape.NumElements().value_or(0);
-    const int64_t limit = std::min<int64_t>(count, 3);
-    int64_t next = 0;
-    AppendValues(values, id, 0, limit, next);
-    if (count > limit) values.append("...");
-    return InvalidArgument(op, prefix, "Tensor<type: int64 shape: ", id.shape, " values: ", values, ">", suffix);
-  } catch (const std::bad_alloc&) {
-    return Status(Code::kInvalidArgument, {});
-  }
+  return InvalidArgument(op, prefix, cpu::TensorText{id}, suffix);
 }
 
 Status CheckInputType(std::string_view op, int position, std::string_view name, DType expected, DType got) noexcept {
   if (got == expected) return {};
   return InvalidArgument(op, "cannot compute ", op, " as input #", position, "(zero-based) was expected to be a ",
-                         NameInMessages(expected), " tensor but is a ", NameInMessages(got), " tensor [", name, "]");
+                         cpu::MessageName(expected), " tensor but is a ", cpu::MessageName(got), " tensor [", name,
+                         "]");
 }
 
 Status CheckStringData(std::string_view op, std::string_view name, const TensorView& view) noexcept {
@@ -67,7 +28,8 @@ Status CheckStringData(std::string_view op, std::string_view name, const TensorV
 
 Status CheckExpectedType(std::string_view op, DType expected, DType got) noexcept {
   if (got == expected) return {};
-  return InvalidArgument(op, "Type mismatch: actual ", NameInMessages(got), " vs. expect ", NameInMessages(expected));
+  return InvalidArgument(op, "Type mismatch: actual ", cpu::MessageName(got), " vs. expect ",
+                         cpu::MessageName(expected));
 }
 
 Status CheckSupported(std::string_view op, DType dtype) noexcept {

@@ -1,13 +1,16 @@
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cpu/tensor_text.h"
 #include "raggrad/cuda/host_copy.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
-#include "raggrad/ops/ragged_variant/tensor_text.h"
 
 namespace raggrad {
 namespace ragged_variant {
 namespace {
+
+using cpu::MessageName;
+using cpu::TensorText;
 
 constexpr std::string_view kOp = "RaggedTensorFromVariant";
 

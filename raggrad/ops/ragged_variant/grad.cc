@@ -4,6 +4,7 @@
 
 #include "raggrad/core/error_text.h"
 #include "raggrad/core/operands.h"
+#include "raggrad/cpu/tensor_text.h"
 #include "raggrad/cuda/batched_copy.h"
 #include "raggrad/cuda/loader.h"
 #include "raggrad/ops/ragged_variant/kernels.h"
@@ -12,6 +13,8 @@
 namespace raggrad {
 namespace ragged_variant {
 namespace {
+
+using cpu::MessageName;
 
 constexpr std::string_view kOp = "RaggedTensorToVariantGradient";
 
@@ -132,12 +135,6 @@ Result<int64_t> CountMissing(const GradProblem& problem, int64_t i, std::optiona
 }
 
 }  // namespace
-
-std::string_view MessageName(DType dtype) noexcept {
-  if (dtype == DType::kFloat32) return "float";
-  if (dtype == DType::kFloat64) return "double";
-  return DTypeName(dtype);
-}
 
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept {
   if (device.is_cpu()) return {};

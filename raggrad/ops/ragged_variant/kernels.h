@@ -88,9 +88,6 @@ Status CheckSplitsShape(std::string_view op, std::string_view argument, const Te
 // Checks that a variant array has as many elements as its shape says.
 Status CheckVariantShape(std::string_view op, std::string_view argument, const VariantArrayView& encoded) noexcept;
 
-// The name of a type in TensorFlow's messages, which differs from DTypeName for float32 and float64.
-std::string_view MessageName(DType dtype) noexcept;
-
 // Checks that there are kernels for values of that type on that device.
 Status CheckDevice(std::string_view op, Device device, DType values_dtype) noexcept;
 

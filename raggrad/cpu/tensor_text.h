@@ -1,4 +1,4 @@
-// TensorText: a tensor as TensorFlow's messages show it. Internal to the family.
+// TensorText: a tensor as TensorFlow's messages show it. Internal to the library.
 //
 //   "Tensor<type: int64 shape: [2,2] values: [0 1][2...]...>"
 #pragma once
@@ -16,9 +16,15 @@
 #include "raggrad/core/tensor_view.h"
 #include "raggrad/cpu/convert.h"
 #include "raggrad/cpu/float_environment.h"
-#include "raggrad/ops/ragged_variant/kernels.h"
 
-namespace raggrad::ragged_variant {
+namespace raggrad::cpu {
+
+// The name of a type in TensorFlow's messages, which differs from DTypeName for float32 and float64.
+inline std::string_view MessageName(DType dtype) noexcept {
+  if (dtype == DType::kFloat32) return "float";
+  if (dtype == DType::kFloat64) return "double";
+  return DTypeName(dtype);
+}
 
 // A part of a message: InvalidArgument(op, "got ", TensorText{view}). The tensor must be readable.
 struct TensorText {
@@ -50,7 +56,7 @@ std::string_view Digits(T value, std::span<char> room) noexcept {
 template <class T>
 void AppendNumber(std::string& text, const T& value) {
   char room[40];
-  text.append(cpu::InFloatEnvironment([&] { return Digits(value, room); }));
+  text.append(InFloatEnvironment([&] { return Digits(value, room); }));
 }
 
 template <class T>
@@ -58,7 +64,7 @@ void AppendElement(std::string& text, const T& element) {
   if constexpr (std::is_same_v<T, String>) {
     if (element.data != nullptr) text.append(element.data, element.size);
   } else if constexpr (kIsShortFloat<T>) {
-    AppendNumber(text, cpu::BaselineConvert::Widen(element));
+    AppendNumber(text, BaselineConvert::Widen(element));
   } else if constexpr (std::is_floating_point_v<T>) {
     AppendNumber(text, element);
   } else if constexpr (std::is_integral_v<T>) {
@@ -77,7 +83,7 @@ void AppendDimension(std::string& text, const TensorView& view, int dim, int64_t
   const int64_t size = view.rank() == 0 ? 1 : view.dim(dim);
   for (int64_t i = 0; i < size; ++i) {
     if (printed == kMostShown) {
-      if (innermost) text.append("...");
+      if (innermost && dim > 0) text.append("...");
       return;
     }
     if (!innermost) {
@@ -108,4 +114,4 @@ inline void AppendText(std::string& text, const TensorText& tensor) {
   text.push_back('>');
 }
 
-}  // namespace raggrad::ragged_variant
+}  // namespace raggrad::cpu
