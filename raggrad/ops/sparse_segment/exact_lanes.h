@@ -22,8 +22,8 @@ struct Lanes {
   typedef A Type __attribute__((vector_size(kCount * sizeof(A))));  // NOLINT: an alias cannot have the attribute
 };
 
-// Widens a vector. Intrinsics where g++ 12 would take it apart and put it together again; with a mask, of all lanes,
-// because it warns of the intrinsic without one.
+// Widens a vector, with intrinsics where g++ 12 would take it apart and put it together again. Those of AVX-512 take a
+// mask of all lanes, because g++ 12 warns about the ones without a mask.
 template <Isa I>
 [[gnu::always_inline]] inline typename Lanes<I, double>::Type ToDouble(typename Lanes<I, float>::Type x) noexcept {
   using V = typename Lanes<I, double>::Type;
@@ -63,7 +63,7 @@ template <Isa I, class T>
     return reinterpret_cast<Values>(_mm_slli_epi32(_mm_cvtepu16_epi32(bits), 16));
   }
 #endif
-  if constexpr (std::is_same_v<T, Half> && !kLoadsHalf<I>) {
+  if constexpr (kWidensInMemory<I, T>) {
     float wide[Lanes<I, float>::kCount];
     cpu::Convert<I>::WidenRow(values, wide, Lanes<I, float>::kCount);
     return LoadAs<Values>(wide);

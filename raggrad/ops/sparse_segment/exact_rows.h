@@ -24,10 +24,9 @@
 
 namespace raggrad::sparse_segment {
 
-inline constexpr int64_t kExactColumns = 256;  // columns whose sums lie on the stack while a row is summed
-inline constexpr int64_t kExactAhead = 12;     // contributions between a prefetch and its use
-inline constexpr int64_t kExactBlockBytes =
-    1 << 14;  // of contributions that stay in L1 while all their columns are summed
+inline constexpr int64_t kExactColumns = 256;         // columns whose sums lie on the stack while a row is summed
+inline constexpr int64_t kExactAhead = 12;            // contributions between a prefetch and its use
+inline constexpr int64_t kExactBlockBytes = 1 << 14;  // of contributions that stay in L1 from strip to strip
 
 // The largest finite magnitude in a row, 0 if there is none. Magnitudes have the order of their bits.
 template <Isa I, class T>

@@ -7,8 +7,8 @@
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
+#include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/convert.h"
-#include "raggrad/ops/sparse_segment/plan/contribution.h"
 
 namespace raggrad::sparse_segment {
 
@@ -36,7 +36,7 @@ template <Isa I, class T>
 
 // Vectors of the bits of bfloat16, before and after they are widened.
 template <int64_t kLanes>
-struct Halves {
+struct BFloat16Bits {
   typedef uint16_t Narrow __attribute__((vector_size(kLanes * 2)));  // NOLINT: as above
   typedef uint32_t Wide __attribute__((vector_size(kLanes * 4)));    // NOLINT
 };
@@ -45,8 +45,12 @@ struct Halves {
 template <Isa I>
 inline constexpr bool kLoadsHalf = I == Isa::kX86V3 || I == Isa::kX86V4;
 
+// Whether values of type T are widened in memory before vectors of them are loaded.
+template <Isa I, class T>
+inline constexpr bool kWidensInMemory = std::is_same_v<T, Half> && !kLoadsHalf<I>;
+
 #if defined(__F16C__)
-// Loads a vector of half. With a mask, of all lanes, where g++ 12 warns of the intrinsic without one.
+// Loads a vector of half. The AVX-512 intrinsic takes a mask of all lanes: g++ 12 warns about the one without a mask.
 template <class V>
 [[gnu::always_inline]] inline V LoadHalf(const Half* values) noexcept {
   [[maybe_unused]] const auto* const halves = reinterpret_cast<const __m128i*>(values);
@@ -74,9 +78,9 @@ template <class V, class T>
   V vector;
   if constexpr (std::is_same_v<T, BFloat16>) {
     constexpr int64_t kLanes = sizeof(V) / sizeof(float);
-    typename Halves<kLanes>::Narrow narrow;
+    typename BFloat16Bits<kLanes>::Narrow narrow;
     __builtin_memcpy(&narrow, values, sizeof(narrow));
-    const auto wide = __builtin_convertvector(narrow, typename Halves<kLanes>::Wide) << 16;
+    const auto wide = __builtin_convertvector(narrow, typename BFloat16Bits<kLanes>::Wide) << 16;
     __builtin_memcpy(&vector, &wide, sizeof(vector));
   } else {
     __builtin_memcpy(&vector, values, sizeof(vector));

@@ -3,6 +3,7 @@
 #include "raggrad/ops/sparse_segment/forward/pool_rows.h"
 
 #include "raggrad/ops/sparse_segment/row_ops.h"
+#include "raggrad/ops/sparse_segment/weights/divisor.h"
 
 namespace raggrad::sparse_segment {
 namespace {
@@ -92,10 +93,7 @@ template <Isa I, int kRows, class T, class Idx>
 // The divisor of a sum of n rows. Integers are only summed.
 template <Isa I, class A>
 [[gnu::always_inline]] inline A Divisor(SegmentCombiner combiner, int64_t n) noexcept {
-  if constexpr (std::is_floating_point_v<A>) {
-    if (combiner == SegmentCombiner::kMean) return static_cast<A>(n);
-    if (combiner == SegmentCombiner::kSqrtN) return static_cast<A>(__builtin_sqrt(static_cast<double>(n)));
-  }
+  if constexpr (std::is_floating_point_v<A>) return CountDivisor<A>(combiner, n);
   return A{1};
 }
 

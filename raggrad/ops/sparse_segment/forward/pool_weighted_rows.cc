@@ -60,7 +60,7 @@ template <Isa I, int kVectors, class T, class Idx>
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sums[sum][v] += LoadVector<I>(values + v * kLanes) * weight;
     };
-    if constexpr (std::is_same_v<T, Half> && !kLoadsHalf<I>) {
+    if constexpr (kWidensInMemory<I, T>) {
       A wide[kColumns];
       cpu::Convert<I>::WidenRow(row, wide, kColumns);
       add_columns(wide);

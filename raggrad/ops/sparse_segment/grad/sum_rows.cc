@@ -44,7 +44,7 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
         totals[v] += kScaled ? x * scale : x;
       }
     };
-    if constexpr (kIsShortFloat<T> && !(std::is_same_v<T, Half> && kLoadsHalf<I>)) {
+    if constexpr (kWidensInMemory<I, T> || std::is_same_v<T, BFloat16>) {
       A wide[kVectors * kLanes];
       cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
       add(wide);

@@ -17,7 +17,7 @@ struct Columns {
   static constexpr int kVectors = static_cast<int>(kDotLanes / kLanes);
 
   [[gnu::always_inline]] explicit Columns(const T* row) noexcept {
-    if constexpr (std::is_same_v<T, Half> && !kLoadsHalf<I>) {
+    if constexpr (kWidensInMemory<I, T>) {
       float wide[kDotLanes];
       cpu::Convert<I>::WidenRow(row, wide, kDotLanes);
       Load(wide);
