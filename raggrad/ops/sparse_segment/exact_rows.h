@@ -251,6 +251,17 @@ void SumTerms(const Terms& terms, const Grid& grid, int64_t begin, int64_t end, 
   }
 }
 
+// The same for any number of columns, [column, column_end). The sums of column c lie at sums + c.
+template <Isa I, class Terms, class Grid>
+[[gnu::always_inline]] inline void SumColumns(const Terms& terms, const Grid& grid, int64_t begin, int64_t end,
+                                              int64_t column, int64_t column_end, double* sums) noexcept {
+  for (; column < column_end; column += kExactColumns) {
+    const int64_t rest = column_end - column;
+    SumTerms<I>(terms, grid, begin, end, column, rest < kExactColumns ? rest : kExactColumns, sums + column,
+                terms.width());
+  }
+}
+
 // Rounds finished sums. Divisor 1 costs nothing.
 template <Isa I, class A>
 [[gnu::always_inline]] inline void RoundRow(const SumGrid<A>& grid, const double* sums, int64_t stride, double divisor,

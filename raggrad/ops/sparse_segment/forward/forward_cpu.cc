@@ -88,8 +88,8 @@ struct ReproducibleRows {
     PoolRows(job, segments, run.pool, row_begin, row_end, 0, job.width);
   }
   A Largest(cpu::Span ids) const noexcept { return run.largest(job, ids); }
-  void SumPiece(const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) const noexcept {
-    run.sum_piece(job, grid, ids, columns, sums);
+  void SumPart(const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) const noexcept {
+    run.sum_part(job, grid, ids, columns, sums);
   }
   void Finish(int64_t row, const SumGrid<A>& grid, const double* sums) const noexcept {
     run.finish(job, row, segments.length(row), grid, sums);

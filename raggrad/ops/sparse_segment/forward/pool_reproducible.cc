@@ -83,14 +83,10 @@ SumType<T> Largest(const PoolJob<T, Idx>& job, cpu::Span ids) noexcept {
 }
 
 template <Isa I, class T, class Idx>
-void SumPiece(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
-              double* sums) noexcept {
+void SumPart(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
+             double* sums) noexcept {
   WithTerms<I>(job, [&](const auto& terms) {
-    for (int64_t column = columns.begin; column < columns.end; column += kExactColumns) {
-      const int64_t rest = columns.end - column;
-      SumTerms<I>(terms, grid, ids.begin, ids.end, column, rest < kExactColumns ? rest : kExactColumns, sums + column,
-                  job.width);
-    }
+    SumColumns<I>(terms, grid, ids.begin, ids.end, columns.begin, columns.end, sums);
   });
 }
 
@@ -106,7 +102,7 @@ void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGri
 
 template <Isa I, class T, class Idx>
 inline constexpr PoolReproducibly<T, Idx> kFunctions = {&PoolSegments<I, T, Idx>, &Largest<I, T, Idx>,
-                                                        &SumPiece<I, T, Idx>, &Finish<I, T, Idx>};
+                                                        &SumPart<I, T, Idx>, &Finish<I, T, Idx>};
 
 template <Isa I, class... Ts>
 consteval PoolReproduciblyLoops LoopsOf(TypeList<Ts...>) noexcept {

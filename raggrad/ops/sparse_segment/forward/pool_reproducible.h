@@ -17,12 +17,12 @@ struct PoolReproducibly {
   using A = SumType<T>;
   using Job = PoolJob<T, Idx>;
 
-  // Pools the batch's rows. Its columns are always all columns. There are no weights.
+  // Pools all columns of the batch's rows.
   PoolSegmentsFunction<T, Idx> pool;
   // The largest finite magnitude in the rows that ids name, times their weights if there are any.
   A (*largest)(const Job& job, cpu::Span ids) noexcept;
   // Writes the sums of these products: [SumGrid<A>::kSums, width].
-  void (*sum_piece)(const Job& job, const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) noexcept;
+  void (*sum_part)(const Job& job, const SumGrid<A>& grid, cpu::Span ids, cpu::Span columns, double* sums) noexcept;
   // Divides and rounds the sums of a segment of `count` ids into output row `row`.
   void (*finish)(const Job& job, int64_t row, int64_t count, const SumGrid<A>& grid, const double* sums) noexcept;
 };

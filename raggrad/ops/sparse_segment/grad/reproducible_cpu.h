@@ -25,8 +25,8 @@ struct ReproducibleRows {
   cpu::Span terms(int64_t row) const noexcept { return {job.sum.row_starts[row], job.sum.row_starts[row + 1]}; }
   void Sum(int64_t row_begin, int64_t row_end) const noexcept { run.sum_rows(job, row_begin, row_end); }
   A Largest(cpu::Span contributions) const noexcept { return run.largest(job, contributions); }
-  void SumPiece(const SumGrid<A>& grid, cpu::Span contributions, cpu::Span columns, double* sums) const noexcept {
-    run.sum_piece(job, grid, contributions, columns, sums);
+  void SumPart(const SumGrid<A>& grid, cpu::Span contributions, cpu::Span columns, double* sums) const noexcept {
+    run.sum_part(job, grid, contributions, columns, sums);
   }
   void Finish(int64_t row, const SumGrid<A>& grid, const double* sums) const noexcept {
     run.finish(job, row, grid, sums);

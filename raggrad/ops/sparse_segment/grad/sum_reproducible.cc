@@ -104,14 +104,10 @@ SumType<T> Largest(const ReproducibleJob<T, C>& job, cpu::Span contributions) no
 }
 
 template <Isa I, class T, class C>
-void SumPiece(const ReproducibleJob<T, C>& job, const SumGrid<SumType<T>>& grid, cpu::Span contributions,
-              cpu::Span columns, double* sums) noexcept {
+void SumPart(const ReproducibleJob<T, C>& job, const SumGrid<SumType<T>>& grid, cpu::Span contributions,
+             cpu::Span columns, double* sums) noexcept {
   WithTerms<I>(job, [&](const auto& terms) {
-    for (int64_t column = columns.begin; column < columns.end; column += kExactColumns) {
-      const int64_t rest = columns.end - column;
-      SumTerms<I>(terms, grid, contributions.begin, contributions.end, column,
-                  rest < kExactColumns ? rest : kExactColumns, sums + column, job.sum.width);
-    }
+    SumColumns<I>(terms, grid, contributions.begin, contributions.end, columns.begin, columns.end, sums);
   });
 }
 
@@ -134,7 +130,7 @@ void Describe(const T* rows, int64_t count, int64_t width, const SumType<T>* sca
 }
 
 template <Isa I, class T, class C>
-inline constexpr ReproducibleFunctions<T, C> kFunctions = {&SumRows<I, T, C>, &Largest<I, T, C>, &SumPiece<I, T, C>,
+inline constexpr ReproducibleFunctions<T, C> kFunctions = {&SumRows<I, T, C>, &Largest<I, T, C>, &SumPart<I, T, C>,
                                                            &Finish<I, T, C>};
 
 template <Isa I, class T>

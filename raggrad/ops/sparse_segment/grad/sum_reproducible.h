@@ -34,8 +34,8 @@ struct ReproducibleFunctions {
   // The largest finite magnitude of contributions.
   A (*largest)(const Job& job, cpu::Span contributions) noexcept;
   // Writes the sums of a row's contributions: [SumGrid<A>::kSums, width].
-  void (*sum_piece)(const Job& job, const SumGrid<A>& grid, cpu::Span contributions, cpu::Span columns,
-                    double* sums) noexcept;
+  void (*sum_part)(const Job& job, const SumGrid<A>& grid, cpu::Span contributions, cpu::Span columns,
+                   double* sums) noexcept;
   // Rounds the sums of a row into the sink.
   void (*finish)(const Job& job, int64_t row, const SumGrid<A>& grid, const double* sums) noexcept;
 };

@@ -124,7 +124,7 @@ Result<Tensor> Sums(const ForwardProblem& p, const TensorView& largest, const Te
         std::memset(sums, 0, static_cast<size_t>(row_length) * sizeof(double));
       } else {
         const auto grid = GridAt<A>(largest, counts, row);
-        (*run)->sum_piece(job, grid, {id, next}, {column_begin, column_end}, sums);
+        (*run)->sum_part(job, grid, {id, next}, {column_begin, column_end}, sums);
       }
       id = next;
     }
