@@ -1,9 +1,9 @@
 // CPU backend of the forwards.
 //
 // Walking over the entries by row, and over the rows, takes n + rows steps: a step opens the next row, or takes the
-// next entry of the open row. A row without an entry gets the default. The walk is cut into pieces of equally many
+// next entry of the open row. A row without an entry gets the default. The walk is cut into sections of equally many
 // steps, so that neither long rows nor long gaps fall to one worker. Binary searches in the rows find the cuts. The
-// number of rows with entries before a piece tells where its output begins.
+// number of rows with entries before a section tells where its output begins.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -30,18 +30,18 @@ using cpu::ForEachChunk;
 using cpu::SplitEvenly;
 
 constexpr int64_t kGrain = 8192;  // steps that pay for a thread: some 20 us of work
-constexpr int64_t kPiecesPerWorker = 4;
+constexpr int64_t kSectionsPerWorker = 4;
 
-// Where a piece of the walk begins.
-struct Piece {
-  int64_t entry;  // entries before this one belong to earlier pieces
-  int64_t row;    // rows below this one belong to earlier pieces
-  int64_t named;  // rows whose first entry is in this piece; after SumNamed(), in earlier pieces
+// Where a section of the walk begins.
+struct Section {
+  int64_t entry;  // entries before this one belong to earlier sections
+  int64_t row;    // rows below this one belong to earlier sections
+  int64_t named;  // rows whose first entry is in this section; after SumNamed(), in earlier sections
 };
 
 // Where the walk stands after `step` steps, if the order is sorted; any place if it is not.
 template <class Order>
-Piece PieceAt(const Order& order, int64_t n, int64_t rows, int64_t step) noexcept {
+Section SectionAt(const Order& order, int64_t n, int64_t rows, int64_t step) noexcept {
   int64_t entry = 0;
   for (int64_t count = n; count > 0;) {
     const int64_t half = count / 2;
@@ -56,56 +56,57 @@ Piece PieceAt(const Order& order, int64_t n, int64_t rows, int64_t step) noexcep
   return {entry, std::max(step - entry, opened), 0};
 }
 
-// The pieces of the walk, and one more that marks the end.
-class Pieces {
+// The sections of the walk, and one more that marks the end.
+class Sections {
  public:
   template <class Order>
-  static Result<Pieces> Make(const ForwardProblem& problem, const Order& order, const Context& ctx) noexcept {
+  static Result<Sections> Make(const ForwardProblem& problem, const Order& order, const Context& ctx) noexcept {
     const int64_t n = problem.n();
-    const Chunks steps = SplitEvenly(ExecutorOf(ctx), n + problem.rows, kGrain, kPiecesPerWorker);
-    auto pieces = Scratch<Piece>::Make(ctx, steps.count + 1);
-    if (!pieces.ok()) return pieces.status();
-    (*pieces)[0] = {0, 0, 0};
+    const Chunks steps = SplitEvenly(ExecutorOf(ctx), n + problem.rows, kGrain, kSectionsPerWorker);
+    auto sections = Scratch<Section>::Make(ctx, steps.count + 1);
+    if (!sections.ok()) return sections.status();
+    (*sections)[0] = {0, 0, 0};
     for (int64_t p = 1; p < steps.count; ++p) {
-      (*pieces)[p] = PieceAt(order, n, problem.rows, steps.begin(p));
-      // Each entry is in one piece, also of an order that is not sorted: CountRows() checks them all.
-      (*pieces)[p].entry = std::max((*pieces)[p].entry, (*pieces)[p - 1].entry);
+      (*sections)[p] = SectionAt(order, n, problem.rows, steps.begin(p));
+      // Each entry is in one section, also of an order that is not sorted: CountRows() checks them all.
+      (*sections)[p].entry = std::max((*sections)[p].entry, (*sections)[p - 1].entry);
     }
-    (*pieces)[steps.count] = {n, problem.rows, 0};
-    return Pieces(*std::move(pieces), steps.count);
+    (*sections)[steps.count] = {n, problem.rows, 0};
+    return Sections(*std::move(sections), steps.count);
   }
 
-  Piece& operator[](int64_t p) noexcept { return pieces_[p]; }
-  const Piece& operator[](int64_t p) const noexcept { return pieces_[p]; }
+  Section& operator[](int64_t p) noexcept { return sections_[p]; }
+  const Section& operator[](int64_t p) const noexcept { return sections_[p]; }
 
-  // Calls body(p, begin, end) for each piece.
+  // Calls body(p, begin, end) for each section.
   template <class F>
   void ForEach(Executor& executor, const F& body) const noexcept {
     ForEachChunk(executor, Chunks{count_, count_},
-                 [&](int64_t p, int64_t, int64_t) { body(p, pieces_[p], pieces_[p + 1]); });
+                 [&](int64_t p, int64_t, int64_t) { body(p, sections_[p], sections_[p + 1]); });
   }
 
-  // Replaces each piece's number of named rows by the number before it. Returns the total.
+  // Replaces each section's number of named rows by the number before it. Returns the total.
   int64_t SumNamed() noexcept {
     int64_t sum = 0;
-    for (int64_t p = 0; p < count_; ++p) sum += std::exchange(pieces_[p].named, sum);
+    for (int64_t p = 0; p < count_; ++p) sum += std::exchange(sections_[p].named, sum);
     return sum;
   }
 
  private:
-  Pieces(Scratch<Piece> pieces, int64_t count) noexcept : pieces_(std::move(pieces)), count_(count) {}
+  Sections(Scratch<Section> sections, int64_t count) noexcept : sections_(std::move(sections)), count_(count) {}
 
-  Scratch<Piece> pieces_;
+  Scratch<Section> sections_;
   int64_t count_;
 };
 
-// Checks all rows and counts those that occur. Returns false if they do not ascend; then the pieces and the counts mean
-// nothing.
+// Checks all rows and counts those that occur. Returns false if they do not ascend; then the sections and the counts
+// mean nothing.
 template <class Order>
-Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces& pieces, Executor& executor) noexcept {
+Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Sections& sections,
+                       Executor& executor) noexcept {
   FirstError out_of_range;
   std::atomic<bool> sorted = true;
-  pieces.ForEach(executor, [&](int64_t p, const Piece& begin, const Piece& end) {
+  sections.ForEach(executor, [&](int64_t p, const Section& begin, const Section& end) {
     int64_t previous = begin.entry == 0 ? -1 : order.Row(begin.entry - 1);
     int64_t named = 0;
     bool ascending = true;
@@ -116,7 +117,7 @@ Result<bool> CountRows(const ForwardProblem& problem, const Order& order, Pieces
       ascending &= row >= previous;
       previous = row;
     }
-    pieces[p].named = named;
+    sections[p].named = named;
     if (!ascending) sorted.store(false, std::memory_order_relaxed);
   });
   if (!out_of_range.found()) return sorted.load(std::memory_order_relaxed);
@@ -131,8 +132,8 @@ struct Destination {
 };
 
 template <class Order>
-void WritePiece(const ForwardProblem& problem, const Order& order, const Piece& begin, const Piece& end,
-                PlaceValuesFunction place_values, const Destination& out) noexcept {
+void WriteSection(const ForwardProblem& problem, const Order& order, const Section& begin, const Section& end,
+                  PlaceValuesFunction place_values, const Destination& out) noexcept {
   const PlaceIndicesFunction place_indices = ChoosePlaceIndices(problem.d);
   Block block;
   const auto flush = [&] {
@@ -171,11 +172,11 @@ struct Filled {
   int64_t n_full = 0;
 };
 
-// `pieces` are those of `order`, which is sorted.
+// `sections` are those of `order`, which is sorted.
 template <class Order>
-Result<Filled> Write(const ForwardProblem& problem, const Order& order, Pieces& pieces, Filled filled,
+Result<Filled> Write(const ForwardProblem& problem, const Order& order, Sections& sections, Filled filled,
                      const Context& ctx) noexcept {
-  const int64_t n_full = problem.n() + problem.rows - pieces.SumNamed();
+  const int64_t n_full = problem.n() + problem.rows - sections.SumNamed();
   const int64_t room = filled.max_full.value_or(n_full);
   if (n_full > room) return TooMany(problem.op, "entries", "max_full", room, n_full);
   auto output_indices = AllocateOutput(
@@ -184,8 +185,8 @@ Result<Filled> Write(const ForwardProblem& problem, const Order& order, Pieces& 
   const auto write_with = [&](PlaceValuesFunction place_values, void* output_values) {
     const Destination out{output_indices->As<int64_t>(), output_values, filled.tensors.empty_row_indicator.As<bool>(),
                           filled.tensors.reverse_index_map.As<int64_t>()};
-    pieces.ForEach(ExecutorOf(ctx), [&](int64_t, const Piece& begin, const Piece& end) {
-      WritePiece(problem, order, begin, end, place_values, out);
+    sections.ForEach(ExecutorOf(ctx), [&](int64_t, const Section& begin, const Section& end) {
+      WriteSection(problem, order, begin, end, place_values, out);
     });
   };
   auto output_values = Visit(FillTypes{}, problem.values.dtype, [&]<class T>() -> Result<Tensor> {
@@ -215,12 +216,12 @@ template <class Number>
 Result<Filled> SortAndWrite(const ForwardProblem& problem, Filled filled, const Context& ctx) noexcept {
   const auto order = SortedOrder<Number>::Make(problem, ctx);
   if (!order.ok()) return order.status();
-  auto pieces = Pieces::Make(problem, *order, ctx);
-  if (!pieces.ok()) return pieces.status();
-  if (const Result<bool> sorted = CountRows(problem, *order, *pieces, ExecutorOf(ctx)); !sorted.ok()) {
+  auto sections = Sections::Make(problem, *order, ctx);
+  if (!sections.ok()) return sections.status();
+  if (const Result<bool> sorted = CountRows(problem, *order, *sections, ExecutorOf(ctx)); !sorted.ok()) {
     return sorted.status();
   }
-  return Write(problem, *order, *pieces, std::move(filled), ctx);
+  return Write(problem, *order, *sections, std::move(filled), ctx);
 }
 
 Status CheckValues(const ForwardProblem& problem, Executor& executor) noexcept {
@@ -239,12 +240,12 @@ Result<Filled> Fill(const ForwardProblem& problem, std::optional<int64_t> max_fu
   if (Status s = CheckValues(problem, ExecutorOf(ctx)); !s.ok()) return s;
 
   const InputOrder input(problem);
-  auto pieces = Pieces::Make(problem, input, ctx);
-  if (!pieces.ok()) return pieces.status();
-  const Result<bool> sorted = CountRows(problem, input, *pieces, ExecutorOf(ctx));
+  auto sections = Sections::Make(problem, input, ctx);
+  if (!sections.ok()) return sections.status();
+  const Result<bool> sorted = CountRows(problem, input, *sections, ExecutorOf(ctx));
   if (!sorted.ok()) return sorted.status();
   Filled filled{{{}, {}, *std::move(indicator), *std::move(map)}, max_full};
-  if (*sorted) return Write(problem, input, *pieces, std::move(filled), ctx);
+  if (*sorted) return Write(problem, input, *sections, std::move(filled), ctx);
   constexpr int64_t kNarrow = int64_t{1} << 32;
   if (problem.n() <= kNarrow && problem.rows <= kNarrow) return SortAndWrite<uint32_t>(problem, std::move(filled), ctx);
   return SortAndWrite<uint64_t>(problem, std::move(filled), ctx);

@@ -8,7 +8,7 @@
 
 namespace raggrad::sparse_fill_empty_rows::on_cpu {
 
-// A few hundred steps of a piece. They are collected first; then one loop copies values and one copies indices. These
+// A few hundred steps of a section. They are collected first; then one loop copies values and one copies indices. These
 // loops depend on sizes only, and the steps are still in the nearest cache.
 struct Block {
   static constexpr size_t kSize = 256;
