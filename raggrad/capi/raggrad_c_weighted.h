@@ -34,7 +34,8 @@ RG_API rg_status rg_weighted_segment(const rg_context* context, int32_t combiner
                                      rg_error* error);
 
 // Gradients of `data`. table_rows: rows of data; with a plan, those it was made for. The first has only the rows that
-// indices name, the second all rows, the third room for max_unique rows (raggrad_c_padded.h; without a plan).
+// indices name, the second all rows, the third room for max_unique rows (raggrad_c_padded.h; without a plan). The last
+// two count rows in int32, as TensorFlow's gradients do.
 RG_API rg_status rg_weighted_segment_grad_slices(const rg_context* context, int32_t combiner, const rg_tensor* grad,
                                                  const rg_weighted_ids* ids, int64_t table_rows,
                                                  rg_output* slice_values, rg_output* slice_indices, rg_error* error);

@@ -12,8 +12,8 @@
 #pragma GCC visibility push(default)
 namespace raggrad {
 
-// Bag b has the ids from offsets[b] on, up to the next offset or the end. With include_last_offset, the last offset is
-// no bag but an end.
+// Bag b has the ids from offsets[b] on, up to the next offset or the end. With include_last_offset, the last offset
+// begins no bag: it is the end of the last one.
 struct BagOperands {
   TensorView ids;                          // [n]     int32 or int64
   TensorView offsets;                      // [bags]  int32 or int64, ascending from 0, at most n

@@ -61,7 +61,7 @@ Result<FillEmptyRowsGradOutput> RaggedFillEmptyRowsGrad(const TensorView& revers
 //   dense_shape    [d]     int64. Always in host memory.
 //   default_value  []      the type of values
 //
-// Memory beyond the outputs: a few bytes per worker if the rows ascend; otherwise 16 bytes per entry (32 beyond 2^32
+// Memory beyond the outputs: 96 bytes per worker if the rows ascend; otherwise 16 bytes per entry (32 beyond 2^32
 // entries or rows) and at most 8 KiB per 16384 entries. Strings take 16 bytes per value of the output, too. On a GPU: 8
 // bytes per row, and 17 bytes per entry (33) if the rows do not ascend, or if the result is padded. Strings are
 // UNIMPLEMENTED on a GPU.

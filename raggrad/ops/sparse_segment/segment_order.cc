@@ -78,7 +78,7 @@ void ForEachInRange(const Ids<Id>& ids, int64_t begin, int64_t end, int64_t plac
   }
 }
 
-// An array that no allocator takes for an output of the call.
+// Allocates an array as scratch is allocated: an allocator must not take it for an output of the call.
 Result<Tensor> MakeTensor(DType dtype, int64_t count, const Context& ctx) noexcept {
   const size_t bytes = DTypeSize(dtype) * static_cast<size_t>(count);
   if (count == 0) return Tensor(ctx.allocator, nullptr, 0, dtype, Shape{0}, {});

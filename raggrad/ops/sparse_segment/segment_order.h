@@ -1,5 +1,5 @@
-// Ids in any order, for operators that need their segments in order, and ids out of range. Host memory, but for the
-// last function.
+// Brings ids into the order of their segments, for operators that need it, and leaves out ids that are out of range.
+// Operands are in host memory, except those of the last function.
 // Internal to the library, and exported for its doors and bindings.
 #pragma once
 
@@ -35,7 +35,7 @@ enum class OutOfRange {
 Result<std::optional<SegmentOrder>> OrderBySegment(const TensorView& segment_ids, int64_t num_segments,
                                                    OutOfRange out_of_range, const Context& ctx = {}) noexcept;
 
-// The positions of the ids in range, ascending. Nothing if all are in range. Takes what the result takes.
+// The positions of the ids in range, ascending. Nothing if all are in range. Takes no memory but the result's.
 Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, int64_t num_segments,
                                                 const Context& ctx = {}) noexcept;
 

@@ -15,8 +15,8 @@
 // The plan may be destroyed as soon as its calls are queued, but must outlive a CUDA graph that captured one of them.
 //
 // Memory: 24 bytes per id (28 for int64 indices of 2^31 rows and more), 8 per unique row and 8 per segment, from the
-// context's allocator, which must outlive the plan. Make takes no more. On a GPU: README.md beside this
-// file.
+// context's allocator, which must outlive the plan. Make takes no more, MakeWithoutWaiting 48 bytes for a report. On
+// a GPU: README.md beside this file.
 #pragma once
 
 #include <memory>
@@ -43,10 +43,10 @@ class SegmentPlan {
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   const Context& ctx = {}) noexcept;
 
-  // Make that calls `meanwhile` with the plan while it waits for a GPU. Forwards with the plan that are queued there
-  // run as soon as the plan is made, while the host still learns whether the ids are good. Then `meanwhile` is called
-  // once, unless Make fails before; if Make returns an error afterwards, what the forwards return means nothing.
-  // Segment ids must ascend. In host memory `meanwhile` is called last.
+  // Like Make, but calls `meanwhile` with the plan while it waits for a GPU. Forwards that are queued there run as soon
+  // as the plan is made, while the host still learns whether the ids are good. `meanwhile` is called once, unless Make
+  // fails before. If Make returns an error afterwards, the results of these forwards mean nothing. Segment ids must
+  // ascend. In host memory `meanwhile` is called last.
   using Meanwhile = FunctionRef<void(const SegmentPlan&)>;
   static Result<SegmentPlan> Make(const TensorView& indices, const TensorView& segment_ids, const Sizes& sizes,
                                   Meanwhile meanwhile, const Context& ctx = {}) noexcept;
@@ -58,7 +58,7 @@ class SegmentPlan {
   static Result<SegmentPlan> MakeOfBags(const TensorView& ids, const TensorView& offsets, int64_t table_rows,
                                         bool weighted, Meanwhile meanwhile, const Context& ctx = {}) noexcept;
 
-  // Make that never waits for a GPU, and can be captured in a CUDA graph: a replay plans the ids that lie there then.
+  // Like Make, but never waits for a GPU, and can be captured in a CUDA graph: a replay plans the ids of that moment.
   // The ids are checked on the device, and CheckPadded(plan.report()) returns the error of Make, or the number of rows
   // that a gradient has. If there is an error, results that used the plan mean nothing, but updates have changed
   // nothing, and nothing was read or written out of bounds. Segment ids must ascend. num_unique() is -1, and

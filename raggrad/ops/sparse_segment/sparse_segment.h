@@ -12,8 +12,8 @@
 //            = 1 / sqrt(count(s))      SqrtN    (computed in double, rounded once)
 //
 // segment_pooling.h has the formulas with a weight for each id. half and bfloat16 are summed in float32 and rounded
-// once. Products are rounded before they are added; float32 and
-// float64 subnormals are flushed to zero, as TensorFlow does. The bits do not depend on threads or instruction set.
+// once. Products are rounded before they are added; float32 and float64 subnormals are flushed to zero, as TensorFlow
+// does. The bits do not depend on threads or instruction set.
 //
 // With Accumulation::kFast the sum of a row is a fixed tree. On the CPU it adds runs of 64 contributions left to right,
 // then the runs pairwise. On a GPU, where kFast is the default, all contributions are sorted by row and cut into tiles
@@ -37,7 +37,7 @@
 // Memory beyond the outputs: at most 24 bytes per id (16 below 2^32 segments), 8 per unique row, 12 per segment (16 for
 // float64; Mean and SqrtN only), and a few KiB per worker. With weights: 20 bytes per id (float64: 32). With
 // kReproducible: 8 more per segment (16 for float64), and 8 (16) per column for each part of a row that several workers
-// share. Nothing has the size of the table. On a GPU: README.md beside this file.
+// share. Nothing has the size of the table. README.md beside this file has a GPU's, and all about weights.
 //
 // Errors: README.md beside this file has the table. Nothing is written on failure.
 #pragma once
@@ -62,9 +62,9 @@ Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pool
                                                       const TensorView& dense_output_dim0,
                                                       const Context& ctx = {}) noexcept;
 
-// SparseSegmentGradV2 with room for max_unique rows (ops/padded.h): never waits for a GPU, and can be captured. The
-// number of rows, num_unique, is CheckPadded's. After a fault in the ids, and with too little room, a
-// GPU's whole output is NaN.
+// SparseSegmentGradV2 with room for max_unique rows (ops/padded.h): never waits for a GPU, and can be captured.
+// CheckPadded returns the number of rows, num_unique. After a fault in the ids, and with too little room, the whole
+// output of a GPU is NaN.
 struct SparseSegmentGradV2PaddedOutput {
   Tensor output;                 // [max_unique, inner...]: the rows, then rows of +0
   Tensor sorted_unique_indices;  // [max_unique]: their indices, then dense_output_dim0
@@ -103,8 +103,8 @@ Result<Tensor> SparseSegmentGrad(const SegmentPooling& pooling, const TensorView
 //   segment_ids   [n]                     int32 or int64, not negative, ascending; may skip
 //   num_segments  []                      int32, int64; above the last segment id, below 2^31. Always in host memory.
 //
-// No memory beyond the output, which has a row for every segment up to the last id, named or not; with kReproducible
-// that of rows which several workers share.
+// No memory beyond the output, which has a row for every segment up to the last id, named or not. README.md beside this
+// file has that of weights, and of kReproducible.
 
 // out: [last segment id + 1, inner...]; [0, inner...] if n == 0
 Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,

@@ -51,8 +51,8 @@ Result<Tensor> SparseSliceGrad(const TensorView& backprop_val_grad, const Tensor
 //   values              [n]     half, bfloat16, float32, float64, [u]int8/16/32/64, complex64, complex128, bool, string
 //   shape, start, size  [d]     int64. Always in host memory.
 //
-// Memory beyond the outputs: one bit per entry and 8 bytes per worker; for strings also 16 bytes per kept entry. On a
-// GPU one bit per entry and 8 bytes per 1024 of them; not for strings.
+// Memory beyond the outputs: one bit per entry and 32 bytes per worker; for strings also 16 bytes per kept entry. On a
+// GPU one bit per entry and 8 bytes per 1024 of them. Strings are UNIMPLEMENTED there.
 
 struct SparseSliceOutput {
   Tensor output_indices;  // [kept, d]

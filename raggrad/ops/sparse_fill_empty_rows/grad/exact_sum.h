@@ -70,8 +70,8 @@ void AddExactly(const P* values, int64_t begin, int64_t end, const Grid (&grids)
   }
 }
 
-// Complex numbers sum their parts independently. Sums values of which no map names any. Memory: 32 bytes per chunk of
-// 32,768 values or more.
+// Sums all numbers, the parts of complex ones independently. Memory: at most 48 bytes per chunk of 32,768 parts or
+// more.
 template <class T>
 Status SumReproducibly(const T* numbers, int64_t count, const Context& ctx, T* result) noexcept {
   using P = typename PartsOf<T>::Part;

@@ -74,8 +74,8 @@ void CountRuns(const Segments& segment_ids, int64_t begin, int64_t end, bool sha
   }
 }
 
-// Calls f with the second member that contributions are sorted with: their segments, or their positions, which
-// others replace by the segments after the sort.
+// Calls f with the second members that contributions have while they are sorted: their segments, or their positions,
+// which callers replace by the segments afterwards.
 template <class Segments, class F>
 void VisitSeconds(const Segments& segment_ids, bool positions, const F& f) noexcept {
   if (positions) {
