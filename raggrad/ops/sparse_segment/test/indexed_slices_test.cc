@@ -329,6 +329,10 @@ TEST_F(UpdateErrors, OverlappingArrays) {
                 "[accumulator: expected memory of its own, got memory of table]");
   const MutableTensorView state = MutableTensorView::Of(state_.data(), Shape{3, 1});
   ExpectRefused(Adam{.learning_rate = 1, .m = state, .v = state}, Table(), "[v: expected memory of its own");
+  const TensorView weights = TensorView::Of(table_.data() + 1, Shape{2});
+  EXPECT_THAT(
+      SparseSegmentGradApply({SegmentCombiner::kSum, {weights}}, values_, indices_, segment_ids_, Sgd{1}, Table()),
+      IsInvalid("[table: expected memory of its own, got memory of weights]"));
 }
 
 TEST_F(UpdateErrors, HyperparametersOutOfRange) {

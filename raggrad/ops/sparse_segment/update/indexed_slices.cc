@@ -141,6 +141,7 @@ Status CheckUpdate(const GradProblem& p, const RowUpdate& update, const MutableT
   const Changed changed = ChangedBy(update, views);
   const Bytes read[] = {BytesOf("grad", p.grad), BytesOf("indices", p.ids.indices),
                         BytesOf("segment_ids", p.ids.segment_ids),
+                        BytesOf("weights", p.weights != nullptr ? p.weights->values : TensorView()),
                         BytesOf("rate", sparse_segment::RateInMemory(update))};
   for (int i = 0; i < changed.count; ++i) {
     const auto& [name, view] = changed.operands[i];
