@@ -130,8 +130,8 @@ RG_API rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* cal
 // These call back instead of waiting. If they return RG_OK, `done` is called exactly once: by this thread before they
 // return, or later by another one (batching.h says which). If they return an error, `done` is not called. It is never
 // called under a lock: it may sleep, call the library again and destroy the runtime. It owns the outputs: one tensor,
-// or for Batch the tensors, batch_index and id. Their structs, and the message, are gone when it returns. After a
-// failure there are no outputs.
+// or for Batch the tensors, batch_index and id. Their structs, and the message, are gone when it returns. The
+// message is cut after 1023 bytes. After a failure there are no outputs.
 typedef void (*rg_batching_done)(void* user, rg_status status, const char* message, rg_output* const* outputs,
                                  int32_t num_outputs);
 RG_API rg_status rg_unbatch_grad_async(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call,

@@ -1,4 +1,4 @@
-// Shape: the dimensions of a tensor, outermost first. Up to TensorFlow's 254 of them.
+// Shape: the dimensions of a tensor, outermost first. Up to TensorFlow's 254 of them; with more it is !valid().
 //
 // A shape takes 48 bytes and stores its number of elements, so that the many shapes of a variant array are quick to
 // read. Up to four dimensions lie inside the object, so common shapes need no allocation. Copies of a longer one share

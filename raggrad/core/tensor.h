@@ -49,7 +49,7 @@ class Tensor {
     return view_.As<T>();
   }
 
-  // Gives the memory to the caller, who has to give it back to the allocator it came from.
+  // Gives the memory to the caller, who has to give it back to the allocator it came from. The view still shows it.
   void* release() noexcept { return std::exchange(data_, nullptr); }
 
  private:

@@ -9,7 +9,7 @@
 //
 // Indices may repeat and come in any order. Slices of one row are first added in the order of the input (in float32 for
 // half and bfloat16, rounded once), or as Context::accumulation says. Everything here is deterministic for any number
-// of threads, and checks all ids before it changes anything.
+// of threads, and checks all ids before it changes anything. README.md beside this file has the errors.
 //
 // Shapes and types:
 //   values   [n, inner...]           half, bfloat16, float32, float64

@@ -16,7 +16,7 @@
 //
 // Memory: 24 bytes per id (28 for int64 indices of 2^31 rows and more), 8 per unique row and 8 per segment, from the
 // context's allocator, which must outlive the plan. Make takes no more, MakeWithoutWaiting 48 bytes for a report. On
-// a GPU: README.md beside this file.
+// a GPU: README.md beside this file, which has the errors, too.
 #pragma once
 
 #include <memory>
