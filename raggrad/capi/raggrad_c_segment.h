@@ -44,7 +44,7 @@ typedef struct rg_segment_plan_sizes {
   int32_t ascending;  // 0 or 1: whether the segment ids ascend, as a forward needs
 } rg_segment_plan_sizes;
 
-// The context's callbacks may be called until the plan is destroyed. Waits for the stream.
+// The context's callbacks may be called until the plan is destroyed. On a GPU it waits until the ids are checked.
 RG_API rg_status rg_segment_plan_make(const rg_context* context, const rg_tensor* indices, const rg_tensor* segment_ids,
                                       int64_t table_rows, int64_t num_segments, rg_segment_plan** plan,
                                       rg_error* error);
