@@ -9,7 +9,8 @@
 #include "raggrad/ops/batching/batching.h"
 
 struct rg_batching_runtime {
-  raggrad::capi::GivenContext given;  // outlives the runtime, which uses its callbacks
+  // Outlives the runtime, which uses its callbacks. Calls share it, because they may return after the runtime is gone.
+  std::shared_ptr<raggrad::capi::GivenContext> given = std::make_shared<raggrad::capi::GivenContext>();
   std::unique_ptr<raggrad::BatchingRuntime> runtime;
 };
 

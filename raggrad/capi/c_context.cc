@@ -113,7 +113,7 @@ Status GivenContext::Read(std::string_view function, const rg_context* given) no
 }
 
 Status GivenContext::Explain(std::string_view function, const Status& status) const noexcept {
-  if (!host_memory_.misaligned() && !device_memory_.misaligned()) return status;
+  if (status.ok() || (!host_memory_.misaligned() && !device_memory_.misaligned())) return status;
   return InvalidArgument(function, "memory is not aligned [context.",
                          host_memory_.misaligned() ? "allocate" : "device_allocate", ": expected a multiple of ",
                          RG_ALIGNMENT, "]");

@@ -58,7 +58,7 @@ class GivenContext {
 
   Status Read(std::string_view function, const rg_context* given) noexcept;
   const Context& context() const noexcept { return context_; }
-  // The status of a call, or the error that a callback gave memory which is not aligned.
+  // The status of a call, or, if it failed and a callback has given memory that is not aligned, an error that says so.
   Status Explain(std::string_view function, const Status& status) const noexcept;
 
  private:

@@ -90,8 +90,11 @@ BatchCall Convert(CCall& reader, const rg_batch_call& given) {
   return call;
 }
 
-// Reads a call, notes its faults and, if there are none, runs body(BatchingRuntime&, C++ call). A call that can be read
-// is converted even if it has faults, because its operands have to be released.
+// The context of a runtime, shared: a callback may destroy the runtime before the function that called it returns.
+using SharedContext = std::shared_ptr<const capi::GivenContext>;
+
+// Reads a call, notes its faults and, if there are none, runs body(BatchingRuntime&, C++ call, SharedContext). A call
+// that can be read is converted even if it has faults, because its operands have to be released.
 template <class Given, class Body>
 void WithCall(CCall& reader, rg_batching_runtime* runtime, const Given* given, const Body& body) noexcept {
   reader.Given("runtime", runtime);
@@ -99,7 +102,7 @@ void WithCall(CCall& reader, rg_batching_runtime* runtime, const Given* given, c
   if (known.struct_size == 0) return;
   try {
     const auto call = Convert(reader, known);
-    if (reader.ok()) body(*runtime->runtime, call);
+    if (reader.ok()) body(*runtime->runtime, call, SharedContext(runtime->given));
   } catch (const std::bad_alloc&) {
     reader.Note(MakeError(Code::kResourceExhausted, reader.function(), ": no memory for the call"));
   }
@@ -125,9 +128,9 @@ void Tell(rg_batching_done done, void* user, const Status& status) noexcept {
 }
 
 template <class T>
-Completion<T> CompletionOf(rg_batching_done done, void* user) {
-  return [done, user](Result<T> result) {
-    if (!result.ok()) return Tell(done, user, result.status());
+Completion<T> CompletionOf(std::string_view function, SharedContext given, rg_batching_done done, void* user) {
+  return [function, given = std::move(given), done, user](Result<T> result) {
+    if (!result.ok()) return Tell(done, user, given->Explain(function, result.status()));
     try {
       std::vector<Tensor> tensors = OutputsOf(*std::move(result));
       std::vector<rg_output> outputs(tensors.size());
@@ -150,8 +153,9 @@ rg_status Begin(std::string_view function, rg_batching_runtime* runtime, const G
                 void* user, rg_error* error, const Start& start) noexcept {
   CCall reader(function, nullptr, error, {});
   reader.Given("done", reinterpret_cast<const void*>(done));
-  WithCall(reader, runtime, given,
-           [&](BatchingRuntime& target, const auto& call) { start(target, call, CompletionOf<T>(done, user)); });
+  WithCall(reader, runtime, given, [&](BatchingRuntime& target, const auto& call, const SharedContext& context) {
+    start(target, call, CompletionOf<T>(function, context, done, user));
+  });
   return reader.Report();
 }
 
@@ -160,20 +164,21 @@ rg_status Begin(std::string_view function, rg_batching_runtime* runtime, const G
 rg_status rg_unbatch_grad(rg_batching_runtime* runtime, const rg_unbatch_grad_call* call, rg_output* batched_grad,
                           rg_error* error) {
   CCall reader("rg_unbatch_grad", nullptr, error, {batched_grad});
-  WithCall(reader, runtime, call, [&](BatchingRuntime& target, const UnbatchGradCall& made) {
-    Result<Tensor> result = target.UnbatchGrad(made);
-    reader.Note(result.status());
-    if (result.ok()) Store(*result, batched_grad);
-  });
+  WithCall(reader, runtime, call,
+           [&](BatchingRuntime& target, const UnbatchGradCall& made, const SharedContext& given) {
+             Result<Tensor> result = target.UnbatchGrad(made);
+             reader.Note(given->Explain(reader.function(), result.status()));
+             if (result.ok()) Store(*result, batched_grad);
+           });
   return reader.Report();
 }
 
 rg_status rg_unbatch(rg_batching_runtime* runtime, const rg_unbatch_call* call, rg_output* unbatched_tensor,
                      rg_error* error) {
   CCall reader("rg_unbatch", nullptr, error, {unbatched_tensor});
-  WithCall(reader, runtime, call, [&](BatchingRuntime& target, const UnbatchCall& made) {
+  WithCall(reader, runtime, call, [&](BatchingRuntime& target, const UnbatchCall& made, const SharedContext& given) {
     Result<Tensor> result = target.Unbatch(made);
-    reader.Note(result.status());
+    reader.Note(given->Explain(reader.function(), result.status()));
     if (result.ok()) Store(*result, unbatched_tensor);
   });
   return reader.Report();
@@ -184,9 +189,9 @@ rg_status rg_batch(rg_batching_runtime* runtime, const rg_batch_call* call, rg_o
   CCall reader("rg_batch", nullptr, error, {batch_index, id});
   if (call != nullptr)
     reader.ReadOutputs("batched_tensors", batched_tensors, reader.ReadStruct("call", call).num_tensors);
-  WithCall(reader, runtime, call, [&](BatchingRuntime& target, const BatchCall& made) {
+  WithCall(reader, runtime, call, [&](BatchingRuntime& target, const BatchCall& made, const SharedContext& given) {
     Result<BatchOutput> result = target.Batch(made);
-    reader.Note(result.status());
+    reader.Note(given->Explain(reader.function(), result.status()));
     if (!result.ok()) return;
     for (size_t i = 0; i < made.in_tensors.size(); ++i) Store(result->batched_tensors[i], batched_tensors[i]);
     Store(result->batch_index, batch_index);

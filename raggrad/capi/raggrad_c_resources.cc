@@ -76,8 +76,8 @@ rg_status rg_batching_runtime_create(const rg_context* context, const rg_resourc
   if (limits != nullptr) call.Note(ReadLimits(kFunction, limits, known));
   try {
     auto made = std::make_unique<rg_batching_runtime>();
-    call.Note(made->given.Read(kFunction, context));
-    made->runtime = std::make_unique<BatchingRuntime>(made->given.context(), known);
+    call.Note(made->given->Read(kFunction, context));
+    made->runtime = std::make_unique<BatchingRuntime>(made->given->context(), known);
     if (call.ok()) *runtime = made.release();
   } catch (const std::bad_alloc&) {
     call.Note(MakeError(Code::kResourceExhausted, kFunction, ": no memory for the runtime"));

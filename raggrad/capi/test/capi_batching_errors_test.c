@@ -92,8 +92,37 @@ static void wrong_arguments(void) {
   rg_batching_runtime_destroy(runtime);
 }
 
+static void* allocate_odd(void* user, size_t bytes, const rg_output_spec* output) {
+  (void)user, (void)output;
+  return (char*)aligned_alloc(RG_ALIGNMENT, (bytes / RG_ALIGNMENT + 2) * RG_ALIGNMENT) + 8;
+}
+
+static void deallocate_odd(void* user, void* pointer, size_t bytes) {
+  (void)user, (void)bytes;
+  free((char*)pointer - 8);
+}
+
+static void memory_that_is_not_aligned(void) {
+  rg_context context = RG_INIT(rg_context);
+  context.allocate = allocate_odd;
+  context.deallocate = deallocate_odd;
+  rg_batching_runtime* runtime = NULL;
+  CHECK(rg_batching_runtime_create(&context, NULL, &runtime, message()) == RG_OK);
+  const char* const expected = "memory is not aligned [context.allocate: expected a multiple of 64]";
+  Operands owner;
+  rg_output out = RG_INIT(rg_output);
+  operands(&owner, 0, 1, 0, 1);
+  CHECK(fails(rg_unbatch_grad(runtime, &owner.call, &out, message()), RG_INVALID_ARGUMENT, expected));
+  Log log;
+  log_init(&log);
+  CHECK(rg_unbatch_grad_async(runtime, &owner.call, done, &log, message()) == RG_OK);
+  CHECK(log.calls == 1 && log.status == RG_INVALID_ARGUMENT && strstr(log.text, expected) != NULL);
+  rg_batching_runtime_destroy(runtime);
+}
+
 int main(void) {
   limits_and_statistics();
+  memory_that_is_not_aligned();
   wrong_arguments();
   return report();
 }
