@@ -98,7 +98,8 @@ using SharedContext = std::shared_ptr<const capi::GivenContext>;
 template <class Given, class Body>
 void WithCall(CCall& reader, rg_batching_runtime* runtime, const Given* given, const Body& body) noexcept {
   reader.Given("runtime", runtime);
-  const Given known = reader.ReadStruct("call", given);
+  Given known{};
+  reader.Note(capi::ReadStruct(reader.function(), {"call"}, given, known));
   if (known.struct_size == 0) return;
   try {
     const auto call = Convert(reader, known);

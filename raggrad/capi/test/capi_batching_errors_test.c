@@ -74,10 +74,15 @@ static void wrong_arguments(void) {
     int64_t unknown;
   } newer = {owner.call, 1};
   newer.known.struct_size = sizeof newer;
+  Log log;
+  log_init(&log);
+  newer.known.release = released;
+  newer.known.release_argument = &log;
   CHECK(
       fails(rg_unbatch_grad(runtime, &newer.known, &out, message()), RG_INVALID_ARGUMENT, "does not know [call, byte"));
+  CHECK(log.released == 1);
   newer.unknown = 0;
-  CHECK(rg_unbatch_grad(runtime, &newer.known, &out, NULL) == RG_OK && has_rows(&out, 1));
+  CHECK(rg_unbatch_grad(runtime, &newer.known, &out, NULL) == RG_OK && has_rows(&out, 1) && log.released == 2);
   rg_output_free(NULL, &out);
   owner.call.strict = 1;
   owner.index[0][1] = 77;  // strict refuses that
