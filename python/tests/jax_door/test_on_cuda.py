@@ -9,7 +9,7 @@ import pytest
 from .door import MODES, ROWS, assert_near, jax, jnp, random_batch, random_rows, rj, same_bits
 
 on_cuda = pytest.importorskip("raggrad.jax._on_cuda")
-sparse = pytest.importorskip("raggrad.jax.sparse")
+entries = pytest.importorskip("raggrad.jax._entries")
 Settings = pytest.importorskip("raggrad.jax._calls").Settings
 
 
@@ -59,10 +59,10 @@ def test_padding_among_entries_that_are_filled(count: int, dtype: str) -> None:
     indices = jnp.array([[4, 1], [0, 2], [4, 0], [2, 2], [5, 1]])
     arrays = indices, jnp.ones(5, dtype), jnp.zeros((), dtype)
     for room in (11, 7):
-        box = sparse._Box("test", (6, 3), (), (), room)
-        expected = sparse._fill(*arrays, jnp.int32(count), box)
+        box = entries.Box("test", (6, 3), (), (), room)
+        expected = entries.fill(*arrays, jnp.int32(count), box)
         with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
-            got = sparse._fill_with_padding(*arrays, jnp.int32(count), box)
+            got = entries.fill_with_padding(*arrays, jnp.int32(count), box)
         for a, b in zip((got[0][..., 0], *got[1:]), expected, strict=True):
             assert a.dtype == b.dtype
             assert same_bits(a, b)
@@ -70,7 +70,7 @@ def test_padding_among_entries_that_are_filled(count: int, dtype: str) -> None:
 
 def test_too_little_room_among_padding_is_poison() -> None:
     arrays = jnp.array([[4, 1], [0, 2], [4, 0]]), jnp.ones(3), jnp.zeros(())
-    results = sparse._fill_with_padding(*arrays, jnp.int32(2), sparse._Box("test", (6, 3), (), (), 5))
+    results = entries.fill_with_padding(*arrays, jnp.int32(2), entries.Box("test", (6, 3), (), (), 5))
     assert int(results[4]) == 6
     assert bool(jnp.isnan(results[1]).all())
 
