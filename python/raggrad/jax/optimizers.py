@@ -211,7 +211,7 @@ def _apply_on_cuda(
     numbers: dict[str, float],
 ) -> tuple[jax.Array, ...]:
     """The formulas in XLA: rows are taken out, changed and put back. Padding is dropped."""
-    places = jnp.where(jnp.arange(rows.size) < rows.count, rows.ids, table.shape[0])
+    places = jnp.where(jnp.arange(rows.size, dtype=np.int32) < rows.count, rows.ids, table.shape[0])
     wide = _state_type(table)
     learning_rate = jnp.asarray(numbers["learning_rate"], wide) if rate is None else rate
     g = rows.values.astype(wide)

@@ -50,7 +50,7 @@ class Rows:
     @property
     def size(self) -> int:
         """How many rows there is room for."""
-        return self.ids.shape[0]
+        return self.ids.shape[-1]
 
 
 def sparse_segment_grad(

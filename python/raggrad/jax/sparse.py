@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ._calls import (
     FLOATS,
@@ -49,12 +50,14 @@ class Entries:
     @property
     def size(self) -> int:
         """How many entries there is room for."""
-        return self.values.shape[0]
+        return self.values.shape[-1]
 
     def to_dense(self) -> jax.Array:
-        """The dense array. Entries at one place are added up."""
+        """The dense array. Entries at one place are added up; of booleans one that is true is enough."""
         places = tuple(self.indices[:, column] for column in range(len(self.shape)))
-        return jnp.zeros(self.shape, self.values.dtype).at[places].add(self.values, mode="drop")
+        dense = jnp.zeros(self.shape, self.values.dtype).at[places]
+        join = dense.max if self.values.dtype == np.bool_ else dense.add
+        return join(self.values, mode="drop")
 
 
 def fill_empty_rows(

@@ -29,7 +29,25 @@ def test_vmap_over_ids() -> None:
     assert_near(ours, jax.vmap(lambda i: segment("mean", data, i, 3))(ids))
     rows = jax.vmap(lambda i: rj.sparse_segment_grad("sum", data[:3], i, i % 3, 4))(jnp.maximum(ids, 0))
     assert rows.values.shape == (5, 4, WIDTH)
+    assert rows.size == 4
     assert rows.count.shape == (5,)
+
+
+def test_strict_promotion_with_wide_types(x64: None) -> None:
+    """Both platforms' code is traced, also that which is not compiled."""
+    batch, table, adam = random_batch(), random_rows(), rj.Adam(0.1)
+    indices = jnp.stack([batch.ids, batch.ids], axis=1)
+
+    def everything(table: Any, values: Any) -> Any:
+        rows = rj.sparse_segment_grad("mean", table[:12], batch.ids, batch.segment_ids, ROWS, weights=values)
+        cut = rj.sparse_slice(indices, values, (50, 50), (0, 0), (9, 9))
+        filled, _ = rj.fill_empty_rows(cut.indices, cut.values, cut.shape, 0.5, count=cut.count)
+        pooled = rj.segment_mean(table[:40], batch.segment_ids, 12).sum() + rows.values.sum()
+        return pooled + filled.values.sum(), rj.apply_rows(table, rows, adam, adam.init(table))
+
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        gradients, _ = jax.grad(everything, (0, 1), has_aux=True)(table, jnp.ones(40, "float32"))
+    assert [g.dtype for g in gradients] == [np.float32, np.float32]
 
 
 def test_a_step_in_a_scan() -> None:
