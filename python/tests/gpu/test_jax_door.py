@@ -128,6 +128,35 @@ def test_sparse_entries(jax: Any, rj: Any) -> None:
     assert_near(*on_both(jax, both, indices, values))
 
 
+def test_slices_are_filled(jax: Any, rj: Any) -> None:
+    """They end with padding."""
+    random = np.random.default_rng(0)
+    indices = random.integers(0, 400, (3_000, 2)).astype(np.int32)
+    values = random.standard_normal(3_000).astype(np.float32)
+
+    def cut_and_filled(indices: Any, values: Any, default: Any) -> Any:
+        cut = rj.sparse_slice(indices, values, (500, 400), (9, 9), (99, 99))
+        return rj.fill_empty_rows(cut.indices, cut.values, cut.shape, default, count=cut.count)
+
+    def both(indices: Any, values: Any) -> Any:
+        filled, pull = jax.vjp(lambda v, d: cut_and_filled(indices, v, d)[0].values, values, 0.5)
+        return jax.tree.leaves((cut_and_filled(indices, values, 0.5), pull(filled)))
+
+    assert_near(*on_both(jax, both, indices, values))
+
+
+def test_derivatives_of_rows(jax: Any, rj: Any) -> None:
+    _, ids, segment_ids, weights, grad = batch()
+
+    def both(ids: Any, segment_ids: Any, weights: Any, grad: Any) -> Any:
+        rows, pull = jax.vjp(
+            lambda g, w: rj.sparse_segment_grad("mean", g, ids, segment_ids, ROWS, weights=w).values, grad, weights
+        )
+        return pull(rows)
+
+    assert_near(*on_both(jax, both, ids, segment_ids, weights, grad), 1e-4)
+
+
 def test_too_little_room(jax: Any, rj: Any) -> None:
     device = jax.devices("cuda")[0]
     grad, ids, segments = (
