@@ -115,7 +115,7 @@ def _read_sparse(op: str, ids: Given, xp: Namespace) -> tuple[Any, np.ndarray, A
 
 def _read_ragged(op: str, ids: Given, literals: str) -> tuple[Any, Any]:
     """Splits and values of a ragged array of one level."""
-    ragged = ids.value if isinstance(ids.value, Ragged) else _as_ragged(op, ids, literals)
+    ragged = _as_ragged(op, ids, literals)
     if ragged.ragged_rank != 1:
         raise InvalidArgumentError(
             f"{op}: {ids.name} must be a matrix [{ids.name}: expected one level of splits, got {ragged.ragged_rank}]"
@@ -129,6 +129,8 @@ def _read_ragged(op: str, ids: Given, literals: str) -> tuple[Any, Any]:
 def _as_ragged(op: str, ids: Given, literals: str) -> Ragged:
     """Converts anything that a Ragged.from_... takes."""
     value = ids.value
+    if isinstance(value, Ragged):
+        return value
     package = type(value).__module__.partition(".")[0]
     if isinstance(value, (list, tuple)):
         deep = any(isinstance(row, (list, tuple)) and any(map(_has_length, row)) for row in value)
@@ -163,8 +165,12 @@ def _read_weights(op: str, weights: Given, ids: str, places: Any, of: Any) -> An
         _check_places(op, f"{name}.indices", f"{ids}.indices", indices, places)
         value = value.values
     elif _is_ragged(value):
-        splits, value = _read_ragged(op, weights, "float32")
-        _check_places(op, f"{name}.nested_splits[0]", f"the splits of {ids}", splits, places)
+        ragged = _as_ragged(op, weights, "float32")
+        if ragged.ragged_rank == 0:  # a vector of Arrow's
+            value = ragged.values
+        else:
+            splits, value = _read_ragged(op, Given(name, ragged), "float32")
+            _check_places(op, f"{name}.nested_splits[0]", f"the splits of {ids}", splits, places)
     _arrays.check_one_device(op, ids, of, **{name: value})
     numbers = floats(op, name, value)
     if numbers.shape != of.shape:

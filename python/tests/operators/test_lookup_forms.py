@@ -33,6 +33,9 @@ def test_ids_in_every_form() -> None:
     forms: list[tuple[Any, Any]] = [(ROWS, weights), (ROWS, ragged), (IDS, ragged), (sparse, sparse_weights)]
     if pyarrow := installed("pyarrow"):
         forms.append((pyarrow.array(ROWS), pyarrow.array(listed)))
+        forms.append((pyarrow.array(ROWS), pyarrow.array(weights)))
+    if polars := installed("polars"):
+        forms.append((polars.Series(ROWS), polars.Series(weights)))
     if awkward := installed("awkward"):
         forms.append((awkward.Array(ROWS), awkward.Array(listed)))
     if torch := installed("torch"):
