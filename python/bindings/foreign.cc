@@ -91,13 +91,6 @@ std::byte* CopyStrided(const Strided& array, size_t element, size_t dim, const s
   return to;
 }
 
-// Raises the framework's refusal of an array in its own words.
-[[noreturn]] void RaiseRefused(const nb::python_error& error, nb::handle object, const Argument& argument) {
-  if (!error.matches(PyExc_Exception)) throw error;
-  RaiseInvalid(argument.op, ": cannot read ", argument.Name(), " (", TypeName(object),
-               "): ", nb::str(error.value()).c_str());
-}
-
 // The capsule of an array on a CUDA device, readable in the order of the call's stream; null if it is elsewhere.
 nb::object DeviceCapsule(nb::handle object, const ArrayType& type, KeepAlive& keep) {
   if (!nb::hasattr(object, "__dlpack_device__")) return {};
@@ -185,6 +178,12 @@ TensorView ViewOfStrided(const Strided& array, nb::handle object, const ArrayTyp
 }
 
 }  // namespace
+
+void RaiseRefused(const nb::python_error& error, nb::handle object, const Argument& argument) {
+  if (!error.matches(PyExc_Exception)) throw error;
+  RaiseInvalid(argument.op, ": cannot read ", argument.Name(), " (", TypeName(object),
+               "): ", nb::str(error.value()).c_str());
+}
 
 TensorView ViewOfDlpack(nb::handle object, const ArrayType& type, const Argument& argument, KeepAlive& keep) {
   nb::object array = nb::borrow(object);

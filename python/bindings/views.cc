@@ -142,7 +142,15 @@ TensorView ViewOfOther(nb::handle object, const Argument& argument, KeepAlive& k
     return ViewOfDlpack(object, type, argument, keep);
   }
   if (nb::hasattr(object, "__cuda_array_interface__")) return ViewOfCudaArray(object, argument, keep);
-  if (nb::hasattr(object, "__array__")) return ViewOfArray(AsArray(NumpyFrom(object)), argument, keep);
+  if (nb::hasattr(object, "__array__")) {
+    nb::object array;
+    try {
+      array = NumpyFrom(object);
+    } catch (const nb::python_error& error) {
+      RaiseRefused(error, object, argument);
+    }
+    return ViewOfArray(AsArray(array), argument, keep);
+  }
   RaiseInvalid(argument.op, ": ", argument.Name(),
                ": expected an array (NumPy, torch, JAX, TensorFlow, CuPy, or anything with "
                "__dlpack__), a raggrad.Tensor, a number or a list, got ",

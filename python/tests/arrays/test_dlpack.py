@@ -180,3 +180,12 @@ def test_producers_that_refuse() -> None:
         fill(Refuser(None))
     with pytest.raises(KeyboardInterrupt):
         fill(Refuser(KeyboardInterrupt()))
+
+
+def test_arrays_that_numpy_cannot_read() -> None:
+    class Opaque:
+        def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+            raise TypeError("keys are no numbers")
+
+    with pytest.raises(raggrad.errors.InvalidArgumentError, match=r"cannot read grad_values \(Opaque\): keys are no"):
+        fill(Opaque())
