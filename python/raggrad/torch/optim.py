@@ -97,7 +97,7 @@ class SparseAdagrad(RowOptimizer):
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
         if "sum" not in state:
-            state["step"] = torch.tensor(0.0)
+            state["step"] = torch.tensor(0.0, device="cpu")  # where the rate is computed
             state["sum"] = new_state(table, group["initial_accumulator_value"])
         rate = float(group["lr"]) / (1 + float(state["step"]) * group["lr_decay"])
         return Rule("adagrad", rate, group["eps"])

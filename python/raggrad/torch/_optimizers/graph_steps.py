@@ -99,7 +99,7 @@ def adam_rates(beta1: float, beta2: float, device: torch.device) -> Tensor | Non
     length = math.ceil(-54 * math.log(2) / math.log(beta)) + 1
     if length > MAX_RATES:
         return None
-    on_host = torch.empty(length, dtype=torch.float64)
+    on_host = torch.empty(length, dtype=torch.float64, device="cpu")
     _fill_adam_rates(beta1, beta2, length, on_host.data_ptr())
     rates = _rates_in_use[key] = on_host.to(device)
     return rates

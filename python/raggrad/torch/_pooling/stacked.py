@@ -97,7 +97,7 @@ def _placed_together(
         places.append([ids, count, table.first, table.rows, no_row, begin, bags_before])
         begin += ids
         bags_before += count
-    described = torch.tensor(places, dtype=torch.int64).t().contiguous()
+    described = torch.tensor(places, dtype=torch.int64, device="cpu").t().contiguous()
     if device.type == "cuda":  # pinned memory is copied without a wait
         described = described.pin_memory()
     ids_in, bags_in, first, rows, no_row, begins, first_bag = described.to(device, non_blocking=True)
