@@ -31,6 +31,7 @@ backward pass has the bits of a separate sparse optimizer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -166,6 +167,8 @@ class SparseAdam(RowOptimizer):
     ) -> None:
         check_number("SparseAdam", "lr", lr, above=0.0)
         check_number("SparseAdam", "eps", eps, above=0.0)
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise ValueError(f"raggrad.torch.optim.SparseAdam: betas: expected two numbers, got {betas}")
         for i, beta in enumerate(betas):
             check_number("SparseAdam", f"betas[{i}]", beta, at_least=0.0, below=1.0)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}, fused)

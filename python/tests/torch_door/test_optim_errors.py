@@ -24,6 +24,8 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], str]] = {
     "Adam's eps": (lambda: ADAM(TABLES, eps=0), "SparseAdam: eps: expected more than 0.0, got 0"),
     "beta1": (lambda: ADAM(TABLES, betas=(1.0, 0.9)), "SparseAdam: betas[0]: expected less than 1.0, got 1.0"),
     "beta2": (lambda: ADAM(TABLES, betas=(0.9, -0.1)), "SparseAdam: betas[1]: expected at least 0.0, got -0.1"),
+    "one beta": (lambda: ADAM(TABLES, betas=(0.9,)), "SparseAdam: betas: expected two numbers, got (0.9,)"),
+    "betas": (lambda: ADAM(TABLES, betas=0.9), "SparseAdam: betas: expected two numbers, got 0.9"),
     "rates": (lambda: ADAM(TABLES, lr=torch.ones(2)), "SparseAdam: lr: expected one number, got 2"),
     "no tables": (lambda: ADAM([]), "empty parameter list"),
 }
@@ -34,6 +36,13 @@ def test_arguments(case: str) -> None:
     call, text = ARGUMENTS[case]
     with pytest.raises(ValueError, match=re.escape(text)):
         call()
+
+
+@pytest.mark.parametrize("value", [None, "0.1", [0.1], 1j])
+def test_rates_that_are_no_numbers(value: Any) -> None:
+    text = f"raggrad.torch.optim.SparseAdagrad: lr: expected a number, got {type(value).__name__}"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        ADAGRAD(TABLES, lr=value)
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAGRAD, ADAM])

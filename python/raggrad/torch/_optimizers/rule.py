@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -37,6 +38,8 @@ def check_number(
     below: float | None = None,
 ) -> None:
     """Refuses numbers out of range, and NaN."""
+    if not isinstance(value, Real | Tensor):
+        raise TypeError(f"raggrad.torch.optim.{name}: {argument}: expected a number, got {type(value).__name__}")
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected one number, got {value.numel()}")
     if at_least is not None and not value >= at_least:
