@@ -11,8 +11,8 @@ and nothing of the table's size is made but the states, once. Rows may repeat an
 sparse gradients; those of embedding_bag are unique and ascending, which saves the sort. The same gradients give the
 same bits on every run and with any number of threads.
 
-States have torch's names, so checkpoints of torch.optim.SparseAdam and Adagrad load, and the other way round. States of
-a half or bfloat16 table are float32, where torch rounds them to the table's type.
+States and options have torch's names, so checkpoints of torch.optim.SparseAdam, Adagrad and SGD load, and the other way
+round. States of a half or bfloat16 table are float32, where torch rounds them to the table's type.
 
 With fused=True the update is part of backward: rt.embedding_bag, rt.embedding and the modules sum each row of the
 gradient straight into the step. No gradient is stored, `.grad` stays None, and `sparse` makes no difference. The first
@@ -47,7 +47,8 @@ __all__ = ["RowwiseAdagrad", "SparseAdagrad", "SparseAdam", "SparseSGD"]
 class SparseSGD(RowOptimizer):
     """torch.optim.SGD for sparse gradients: g += weight_decay * w, then w -= lr * g, for the rows that g has.
 
-    There is no momentum. Dense gradients are a RuntimeError.
+    There is no momentum: that of a group, or of a checkpoint of torch's, is a ValueError in step(). Dense gradients are
+    a RuntimeError.
     """
 
     def __init__(
@@ -64,7 +65,16 @@ class SparseSGD(RowOptimizer):
             check_number("SparseSGD", argument, value, at_least=0.0)
         super().__init__(params, {**numbers, "maximize": maximize}, fused)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Optimizer.state_dict, with what torch.optim.SGD takes from the groups of a checkpoint."""
+        state = super().state_dict()
+        for group in state["param_groups"]:
+            group.update({"momentum": 0, "dampening": 0, **group})
+        return state
+
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
+        if momentum := group.get("momentum"):
+            raise ValueError(f"raggrad.torch.optim.SparseSGD: momentum: expected 0, got {momentum}")
         return Rule("sgd", float(group["lr"]))
 
 

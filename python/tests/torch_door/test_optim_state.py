@@ -35,16 +35,27 @@ def test_checkpoints(name: str, dtype: Any) -> None:
     assert_same_bits(resume_from(state, PAIRS[name].ours, weights), train(optimizer, table, range(5, 10)))
 
 
-@pytest.mark.parametrize("name", ["Adagrad", "SparseAdam"])
-def test_checkpoints_of_torch(name: str) -> None:
-    ours, theirs = PAIRS[name]
-    for save, load in ((ours, theirs), (theirs, ours)):
-        table = parameter()
-        optimizer = save([table], lr=0.1)
-        weights = train(optimizer, table, range(5)).clone()
-        state = copy.deepcopy(optimizer.state_dict())
-        state["param_groups"] = load([parameter()], lr=0.1).state_dict()["param_groups"]
-        torch.testing.assert_close(resume_from(state, load, weights), train(optimizer, table, range(5, 10)))
+@every_optimizer
+@pytest.mark.parametrize("way", ["to torch", "from torch"])
+def test_checkpoints_of_torch(name: str, way: str) -> None:
+    save, load = PAIRS[name] if way == "to torch" else reversed(PAIRS[name])
+    table = parameter()
+    optimizer = save([table], lr=0.1)
+    weights = train(optimizer, table, range(5)).clone()
+    state = copy.deepcopy(optimizer.state_dict())
+    torch.testing.assert_close(resume_from(state, load, weights), train(optimizer, table, range(5, 10)))
+
+
+def test_a_checkpoint_with_momentum() -> None:
+    table = parameter()
+    state = torch.optim.SGD([table], lr=0.1, momentum=0.9).state_dict()
+    with pytest.raises(ValueError, match=r"raggrad\.torch\.optim\.SparseSGD: momentum: expected 0, got 0\.9"):
+        resume_from(state, PAIRS["SGD"].ours, table.detach())
+
+
+def test_schedulers_of_momentum_see_that_there_is_none() -> None:
+    with pytest.raises(ValueError, match="optimizer must support momentum"):
+        torch.optim.lr_scheduler.OneCycleLR(PAIRS["SGD"].ours([parameter()], lr=0.1), max_lr=1.0, total_steps=5)
 
 
 @every_optimizer
