@@ -50,6 +50,8 @@ def why_not_embedding(
     if scale_grad_by_freq:
         return SCALED
     reason = _why_not_tensors([weight], [input])
+    if reason is None and weight.dim() != 2:
+        return REFUSED
     if reason is None and not (torch.is_grad_enabled() and weight.requires_grad):
         return NO_GRADIENT
     return reason
@@ -76,7 +78,10 @@ def why_not_embedding_bag(
     if mode not in ("sum", "mean") or (per_sample_weights is not None and mode != "sum"):  # errors of torch
         return REFUSED
     weights = [] if per_sample_weights is None else [per_sample_weights]
-    return _why_not_tensors([weight, *weights], [input] if offsets is None else [input, offsets])
+    reason = _why_not_tensors([weight, *weights], [input] if offsets is None else [input, offsets])
+    if reason is None and (weight.dim() != 2 or any(factors.dtype != weight.dtype for factors in weights)):
+        return REFUSED  # errors of torch, too
+    return reason
 
 
 def why_not_index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> str | None:
@@ -84,9 +89,11 @@ def why_not_index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *,
     reason = _why_not_tensors([input, source], [index])
     if reason is not None:
         return reason
-    if index.dim() != 1 or input.dim() == 0 or source.dim() != input.dim():
+    if dim not in (0, -input.dim()):
+        return DIMENSION
+    if index.dim() != 1 or input.dim() == 0 or source.shape != (index.shape[0], *input.shape[1:]):
         return REFUSED
-    return None if dim in (0, -input.dim()) else DIMENSION
+    return None
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:

@@ -184,6 +184,20 @@ def test_errors_are_those_of_torch(installed: None) -> None:
     assert rt.status()[EMBEDDING].fell_back == {"arguments that raggrad.torch refuses": 2}
 
 
+def test_what_torch_refuses_stays_an_error(installed: None) -> None:
+    """Although functions of raggrad.torch take some of it."""
+    ids, offsets, weight = torch.tensor([0, 1]), torch.tensor([0]), random_table().requires_grad_()
+    for table in (weight[0], weight[None]):
+        with pytest.raises(RuntimeError, match="'weight' must be 2-D"):
+            F.embedding(ids, table)
+        with pytest.raises(ValueError, match="weight has to be a 2D Tensor"):
+            F.embedding_bag(ids, table, offsets)
+    with pytest.raises(RuntimeError, match="to have the same type"):
+        F.embedding_bag(ids, weight, offsets, mode="sum", per_sample_weights=torch.ones(2))
+    with pytest.raises(RuntimeError, match=r"Got self.shape = \[5, 3\] source.shape = \[2, 4\]"):
+        torch.zeros(5, 3).index_add_(0, torch.tensor([1, 1]), torch.ones(2, 4))
+
+
 def sums(kind: str, start: Any, index: Any, source: Any, alpha: float) -> Any:
     if kind == "torch.Tensor.index_add":
         return start.index_add(0, index, source, alpha=alpha)
