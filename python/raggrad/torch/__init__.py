@@ -13,6 +13,10 @@ All operators are under torch.ops.raggrad.
 from . import _load as _load
 
 # isort: split
+import inspect as _inspect
+
+from torch import fx as _fx
+
 from . import optim
 from ._pooling.waiting import check, without_waiting
 from .bags import embedding, embedding_bag
@@ -54,3 +58,8 @@ __all__ = [
     "uninstall",
     "without_waiting",
 ]
+
+# torch.fx.symbolic_trace records calls of these functions, as it does those of torch's.
+for _name in __all__:
+    if _inspect.isfunction(globals()[_name]):
+        _fx.wrap(_name)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ._tables.sparse_gradients import keep_coalesced
 from .bags import check_options, embedding, embedding_bag
 
 if TYPE_CHECKING:
     from ..ragged import Ragged
+
+# torch.fx.symbolic_trace records calls of these functions, as it does those of torch's.
+fx.wrap("embedding")
+fx.wrap("embedding_bag")
 
 
 class EmbeddingBag(nn.EmbeddingBag):

@@ -35,7 +35,7 @@ class Operator:
         torch.library.register_autograd(f"raggrad::{name}", backward, setup_context=save)
 
     def __call__(self, *arguments: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
             return self._op(*arguments)
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             return self._transformable.apply(*arguments)

@@ -42,6 +42,8 @@ def serves(weight: Tensor) -> bool:
     """Whether backward will come, and on a GPU. On a CPU nothing waits, and a plan only moves work to forward."""
     if not (weight.is_cuda and weight.requires_grad and torch.is_grad_enabled()):
         return False
+    if torch._C._is_tracing():  # by torch.jit.trace, which knows operators only
+        return False
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
