@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
+# Torch's own, about the schema of an operator, and about tensors for which there is no kernel.
+_TYPE = re.compile(r"raggrad::\w+\(\) Expected a value of type '(.*?)' for argument '(\w+)' .* found type '(.*?)'")
+_LAYOUT = re.compile(r"Could not run 'raggrad::\w+' with arguments from the '(\w+)' backend|raggrad\.\w+\.default$")
 _CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
 
 
@@ -19,7 +23,14 @@ def check_tensor(function: str, argument: str, value: Any) -> None:
 
 
 def check_range(function: str, argument: str, ids: Tensor, rows: int) -> None:
-    """Refuses ids that are no rows, where torch would write elsewhere or stop the program on a GPU. Waits for a GPU."""
+    """Refuses ids that are no rows, where torch would write elsewhere or stop the program on a GPU. Waits for a GPU.
+
+    Not where a tensor has no numbers to look at.
+    """
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return
+    if ids.is_meta or isinstance(ids, FakeTensor):
+        return
     for number in torch.aminmax(ids) if ids.numel() else ():
         if not 0 <= number < rows:
             expected = f"0 to {rows - 1}" if rows else "none, because there are no rows"
@@ -32,7 +43,16 @@ def named(error: RuntimeError, function: str, **arguments: str) -> Exception:
     `arguments` has the user's names of the operator's arguments, where they differ. An error that is not ours is
     returned as it is.
     """
-    found = _TEXT.match(str(error))
+    message = str(error)
+    if found := _TYPE.match(message):
+        expected, argument, got = found.groups()
+        return TypeError(
+            f"raggrad.torch.{function}: {arguments.get(argument, argument)}: expected {expected}, got {got}"
+        )
+    if found := _LAYOUT.match(message):
+        got = found[1] or "a nested one"
+        return NotImplementedError(f"raggrad.torch.{function}: expected dense tensors on a CPU or a GPU, got {got}")
+    found = _TEXT.match(message)
     if found is None:
         return error
     code, text = found.groups()

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..batching import Cancellation
 from ..errors import CancelledError, DeadlineExceededError, OpError
 from ..raw_ops import UnbatchGrad
+from ._errors import check_tensor
 
 # The pieces that wait for their owner, by container, shared_name and id, with their graphs.
 _pieces: dict[tuple[str, str, int], Tensor] = {}
@@ -44,6 +45,8 @@ def unbatch_grad(
     tensor([[0.5000],
             [0.2500]])
     """
+    for argument, tensor in (("original_input", original_input), ("batch_index", batch_index), ("grad", grad)):
+        check_tensor("unbatch_grad", argument, tensor)
     where = container, shared_name
     mine = (*where, int(id))
     before = _pieces.get(mine)

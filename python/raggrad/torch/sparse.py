@@ -47,20 +47,16 @@ def index_add(
     check_tensor("index_add", "source", source)
     if input.dim() == 0 and source.dim() == 0:
         return index_add(input[None], dim, index, source[None], alpha=alpha, accumulation=accumulation)[0]
-    if input.is_complex() and source.dtype == input.dtype and not isinstance(alpha, complex):
+    _check_source(input, dim, index, source)
+    if input.is_complex() and not isinstance(alpha, complex):
         parts = torch.view_as_real(input), torch.view_as_real(source)
         place = dim if dim >= 0 else dim - 1
         sums = index_add(parts[0], place, index, parts[1], alpha=alpha, accumulation=accumulation)
         return torch.view_as_complex(sums.contiguous())
     if not input.is_floating_point():
-        _check_index(index, input.shape[dim])
+        check_range("index_add", "index", index, input.shape[dim])
         return torch.index_add(input, dim, index, source, alpha=alpha)
     rows, slices = (input, source) if dim == 0 else (input.movedim(dim, 0), source.movedim(dim, 0))
-    if slices.shape[1:] != rows.shape[1:] or input.dim() != source.dim():
-        raise ValueError(
-            f"raggrad.torch.index_add: source: expected the shape of input but for dim {dim}, {tuple(input.shape)}, "
-            f"got {tuple(source.shape)}"
-        )
     places = index if index.dim() else index[None]
     try:
         sums = ops.index_add(rows, slices, places, float(alpha), order_of(accumulation))
@@ -69,10 +65,22 @@ def index_add(
     return sums if dim == 0 else sums.movedim(0, dim)
 
 
-def _check_index(index: Tensor, rows: int) -> None:
-    """Torch's function stops the program on a GPU. Not where a tensor has no numbers to look at."""
-    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()):
-        check_range("index_add", "index", index, rows)
+def _check_source(input: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
+    """Refuses what cannot be added. In compiled code the operator counts slices: how many may depend on data."""
+    name, dimensions = "raggrad.torch.index_add", input.dim()
+    if source.dtype != input.dtype:
+        raise ValueError(f"{name}: source: expected {input.dtype}, as input has, got {source.dtype}")
+    if source.dim() != dimensions:
+        raise ValueError(f"{name}: source: expected the shape of input but for dim {dim}, got {tuple(source.shape)}")
+    if not -dimensions <= dim < dimensions:
+        raise IndexError(f"{name}: dim: expected {-dimensions} to {dimensions - 1}, got {dim}")
+    expected = list(input.shape)
+    expected[dim] = source.shape[dim] if torch.compiler.is_compiling() else index.numel()
+    if list(source.shape) != expected:
+        raise ValueError(
+            f"{name}: source: expected the shape {tuple(expected)}, that of input with a slice for each index, "
+            f"got {tuple(source.shape)}"
+        )
 
 
 def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:

@@ -75,7 +75,18 @@ CASES = {
     "max_norm and id": (bag(IDS + 9, max_norm=1.0), "embedding_bag: input: expected 0 to 9, got 10"),
     "max_norm and negative id": (bag(-IDS, max_norm=1.0), "embedding_bag: input: expected 0 to 9, got -3"),
     "max_norm and float ids": (bag(IDS.float(), max_norm=1.0), "embedding_bag: input: expected int32 or int64, got"),
-    "index_add dtypes": (lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3].float()), "index_add: [source: expected"),
+    "index_add dtypes": (
+        lambda: rt.index_add(WEIGHT, 0, IDS, WEIGHT[:3].float()),
+        "index_add: source: expected torch.float64, as input has, got torch.float32",
+    ),
+    "index_add whole numbers": (
+        lambda: rt.index_add(IDS, 0, IDS, IDS.int()),
+        "index_add: source: expected torch.int64, as input has, got torch.int32",
+    ),
+    "index_add slices": (
+        lambda: rt.index_add(WEIGHT, -1, IDS[:2], WEIGHT[:, :3]),
+        "index_add: source: expected the shape (10, 2), that of input with a slice for each index, got (10, 3)",
+    ),
     "index_add integers": (lambda: rt.index_add(IDS, 0, IDS + 9, IDS), "index_add: index: expected 0 to 2, got"),
     "index_add to nothing": (lambda: rt.index_add(IDS[:0], 0, IDS, IDS), "index_add: index: expected none, because"),
     "coalesce places": (lambda: rt.coalesce(coo(IDS.double(), (2**20, 2**20))), "coalesce: coo: expected at most"),
@@ -113,6 +124,46 @@ def test_arguments_that_are_no_tensors(case: str) -> None:
     call, text = NO_TENSORS[case]
     with pytest.raises(TypeError, match=re.escape(f"raggrad.torch.{text}: expected a tensor, got list")):
         call()
+
+
+TYPES = {
+    "padding_idx": (bag(padding_idx=1.5), "embedding_bag: padding_idx: expected Optional[int], got float"),
+    "include_last_offset": (bag(include_last_offset="no"), "embedding_bag: include_last_offset: expected bool, got s"),
+    "sparse": (lambda: rt.embedding(IDS, WEIGHT, sparse="no"), "embedding: sparse: expected bool, got str"),
+    "accumulation": (lambda: rt.coalesce(coo(IDS.double()), accumulation=1), "coalesce: accumulation: expected Opti"),
+    "num_segments": (lambda: rt.segment_sum(WEIGHT[:3], IDS, 4.5), "segment_sum: num_segments: expected int, got f"),
+    "piece": (lambda: rt.unbatch_grad(WEIGHT, IDS, [1.0], 7), "unbatch_grad: grad: expected a tensor, got list"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_arguments_of_another_type(case: str) -> None:
+    call, text = TYPES[case]
+    with pytest.raises(TypeError, match=re.escape(f"raggrad.torch.{text}")):
+        call()
+
+
+@pytest.mark.parametrize("kind", ["sparse", "jagged"])
+def test_tensors_without_a_kernel(kind: str) -> None:
+    weight = WEIGHT.to_sparse() if kind == "sparse" else nested(2, 1, dtype=torch.float32)
+    got = "SparseCPU" if kind == "sparse" else "a nested one"
+    text = f"raggrad.torch.embedding: expected dense tensors on a CPU or a GPU, got {got}"
+    with pytest.raises(NotImplementedError, match=re.escape(text)):
+        rt.embedding(IDS, weight)
+
+
+def test_a_dimension_that_is_not_there() -> None:
+    with pytest.raises(IndexError, match=r"raggrad\.torch\.index_add: dim: expected -2 to 1, got 2"):
+        rt.index_add(WEIGHT, 2, IDS, WEIGHT)
+
+
+@pytest.mark.parametrize("kind", ["meta", "fake"])
+def test_tensors_without_numbers(kind: str) -> None:
+    """There is nothing to check, but there are results."""
+    with torch.device("meta") if kind == "meta" else torch._subclasses.FakeTensorMode():
+        numbers, ids = torch.zeros(10, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+        assert rt.index_add(numbers, 0, ids, numbers[:3]).shape == (10, 2)
+        assert rt.embedding(ids, torch.zeros(10, 2), max_norm=1.0).shape == (3, 2)
 
 
 def test_bad_ids_leave_a_table_with_max_norm_as_it_is() -> None:
