@@ -76,6 +76,20 @@ def test_tables_that_are_not_contiguous() -> None:
         ADAM([table]).step()
 
 
+@pytest.mark.parametrize(("optimizer", "state"), [(ADAGRAD, "sum"), (ADAM, "exp_avg")])
+def test_a_table_that_has_grown(optimizer: Any, state: str) -> None:
+    """The error has torch's name of the state that did not."""
+    table = torch.nn.Parameter(torch.zeros(3, 2))
+    steps = optimizer([table])
+    for rows in (3, 5):
+        table.data = torch.zeros(rows, 2)
+        table.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), table.shape)
+        if rows == 3:
+            steps.step()
+    with pytest.raises(ValueError, match=re.escape(f"[{state}: expected [5,2], got [3,2]]")):
+        steps.step()
+
+
 @pytest.mark.parametrize("optimizer", [SGD, ADAGRAD, ADAM])
 def test_tables_that_no_gradient_can_change(optimizer: Any) -> None:
     """They are refused at once, and an optimizer that was there stays as it was."""

@@ -232,8 +232,10 @@ class RowOptimizer(Optimizer):
             operator(*arguments, *rule, *last)
 
     def _named(self, error: RuntimeError) -> Exception:
-        """An operator's error, which then names this optimizer."""
-        return named(error, f"optim.{type(self).__name__}", table="params", indices="grad.indices")
+        """An operator's error, which then names this optimizer and its states."""
+        names = ("m", "v") if len(self._states) == 2 else ("accumulator",)
+        states = dict(zip(names, self._states, strict=False))
+        return named(error, f"optim.{type(self).__name__}", table="params", indices="grad.indices", **states)
 
     @property
     def _name(self) -> str:
