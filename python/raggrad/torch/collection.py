@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -76,9 +77,8 @@ class EmbeddingBagCollection(nn.Module):
         shapes = tables.items() if isinstance(tables, Mapping) else enumerate(tables)
         self._places: dict[str, _Place] = {}
         heights: dict[int, int] = {}
-        for name, (rows, dim) in shapes:
-            if rows < 0 or dim < 1:
-                raise ValueError(f"raggrad.torch.{_feature(name)}: expected rows >= 0 and dim >= 1, got {(rows, dim)}")
+        for name, shape in shapes:
+            rows, dim = _checked_shape(name, shape)
             first = heights.get(dim, 0)
             self._places[str(name)] = _Place(f"weight_{dim}", stacked.Table(first, rows, None), dim)
             heights[dim] = first + rows
@@ -118,7 +118,7 @@ class EmbeddingBagCollection(nn.Module):
     def weight_of(self, name: str | int) -> Tensor:
         """The rows of one table: a view of the parameter that has them. Change it inside torch.no_grad()."""
         place = self._place_of(name)
-        return self.get_parameter(place.parameter).narrow(0, place.table.first, place.table.rows)
+        return getattr(self, place.parameter).narrow(0, place.table.first, place.table.rows)
 
     def tables(self) -> dict[str, Tensor]:
         """weight_of every table."""
@@ -158,14 +158,14 @@ class EmbeddingBagCollection(nn.Module):
         pooled: dict[str, Tensor] = {}
         for parameter, names in names_of.items():
             bags = [self._bags_of(name, features[name]) for name in names]
-            rows = self._pool_stacked(self.get_parameter(parameter), names, bags)
+            rows = self._pool_stacked(getattr(self, parameter), names, bags)
             # Users may change results in place: only these parts of `rows` are ever read.
             parts = torch.unsafe_split_with_sizes(rows, [stacked.count_of(feature) for feature in bags])
             pooled.update(zip(names, parts, strict=True))
         return pooled
 
     def _bags_of(self, name: str, feature: Any) -> stacked.Bags:
-        table = self.get_parameter(self._place_of(name).parameter)
+        table = getattr(self, self._place_of(name).parameter)
         given = feature if isinstance(feature, tuple | list) else (feature, None)
         if len(given) not in (2, 3):
             raise ValueError(
@@ -253,6 +253,13 @@ class _Table:
     @property
     def weight(self) -> Tensor:
         return self._owner.weight_of(self._name)
+
+
+def _checked_shape(name: str | int, shape: tuple[int, int]) -> tuple[int, int]:
+    pair = isinstance(shape, Sequence) and len(shape) == 2 and all(isinstance(number, Integral) for number in shape)
+    if not pair or shape[0] < 0 or shape[1] < 1:
+        raise ValueError(f"raggrad.torch.{_feature(name)}: expected rows >= 0 and dim >= 1, got {shape}")
+    return shape
 
 
 def _feature(name: str | int) -> str:

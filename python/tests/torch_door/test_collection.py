@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -209,6 +210,19 @@ def test_load_tables() -> None:
         together.load_tables({"user": stock.weight})
 
 
+def test_functional_calls() -> None:
+    """Torch puts plain tensors where parameters were."""
+    bags, ids = rt.EmbeddingBagCollection({"a": (4, 2), "b": (3, 2)}, mode="sum"), torch.tensor([[0, 2]])
+
+    def pooled(weight: Any) -> Any:
+        return torch.func.functional_call(bags, {"weight_2": weight}, ({"b": ids},))["b"]
+
+    weight = torch.arange(14.0).reshape(7, 2)
+    assert torch.equal(pooled(weight), (weight[4] + weight[6])[None])
+    grad = torch.func.grad(lambda table: pooled(table).sum())(weight)
+    assert grad.sum(1).tolist() == [0, 0, 0, 0, 2, 0, 2]
+
+
 def test_copies() -> None:
     together, apart = make_pair(sparse=True)
     loss_of(together(as_pairs(features()))).backward()
@@ -265,5 +279,8 @@ def test_errors_of_the_constructor() -> None:
         rt.EmbeddingBagCollection(TABLES, padding_idx=3)
     with pytest.raises(ValueError, match=r"feature 'a': expected rows >= 0 and dim >= 1, got \(3, 0\)"):
         rt.EmbeddingBagCollection({"a": (3, 0)})
+    for shape in (3, (3,), (3, 2.5), "ab"):
+        with pytest.raises(ValueError, match=re.escape(f"feature 'a': expected rows >= 0 and dim >= 1, got {shape}")):
+            rt.EmbeddingBagCollection({"a": shape})
     with pytest.raises(ValueError, match="feature 'b': there is no such table"):
         rt.EmbeddingBagCollection({"a": (3, 1)})({"b": torch.tensor([[0]])})
