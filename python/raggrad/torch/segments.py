@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ._errors import check_tensor, named
@@ -87,13 +88,20 @@ def sparse_segment_sqrtn(
     return _sparse_segment("sparse_segment_sqrtn", "sqrtn", data, indices, segment_ids, num_segments, accumulation)
 
 
+def _read_count(name: str, largest_id: Tensor) -> int:
+    """How many segments there are, unless every example of torch.vmap may have another number."""
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(largest_id):
+        raise ValueError(f"raggrad.torch.{name}: num_segments: expected a number inside torch.vmap, got None")
+    return int(largest_id) + 1
+
+
 def _segment(
     name: str, combiner: str, data: Tensor, segment_ids: Tensor, num_segments: int | None, accumulation: str | None
 ) -> Tensor:
     check_tensor(name, "data", data)
     check_tensor(name, "segment_ids", segment_ids)
     if num_segments is None:
-        num_segments = int(segment_ids.max()) + 1 if segment_ids.numel() else 0
+        num_segments = _read_count(name, segment_ids.max()) if segment_ids.numel() else 0
     try:
         return ops.segment(data, segment_ids, num_segments, combiner, order_of(accumulation))
     except RuntimeError as error:
@@ -113,7 +121,7 @@ def _sparse_segment(
     check_tensor(name, "indices", indices)
     check_tensor(name, "segment_ids", segment_ids)
     if num_segments is None:
-        num_segments = int(segment_ids.reshape(-1)[-1]) + 1 if segment_ids.numel() else 0
+        num_segments = _read_count(name, segment_ids.reshape(-1)[-1]) if segment_ids.numel() else 0
     try:
         return ops.sparse_segment(data, indices, segment_ids, num_segments, combiner, order_of(accumulation))
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -181,7 +182,7 @@ def sparse_slice(coo: Tensor, start: Sequence[int], size: Sequence[int]) -> Tens
             [0.]])
     """
     entries = _entries_of("sparse_slice", coo)
-    begin, extent = [int(number) for number in start], [int(number) for number in size]
+    begin, extent = _whole_numbers("start", start), _whole_numbers("size", size)
     for argument, numbers in (("start", begin), ("size", extent)):
         if len(numbers) != coo.dim() or min(numbers, default=0) < 0:
             raise ValueError(
@@ -196,6 +197,15 @@ def sparse_slice(coo: Tensor, start: Sequence[int], size: Sequence[int]) -> Tens
         raise named(error, "sparse_slice", values="coo", indices="coo") from None
     shape = [max(min(n, whole - first), 0) for n, whole, first in zip(extent, coo.shape, begin, strict=True)]
     return _coo(indices, values, shape)
+
+
+def _whole_numbers(argument: str, numbers: Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(number) for number in numbers]
+    except TypeError:
+        raise TypeError(
+            f"raggrad.torch.sparse_slice: {argument}: expected a list of whole numbers, got {numbers}"
+        ) from None
 
 
 def _check_coo(name: str, coo: Tensor) -> None:

@@ -132,6 +132,8 @@ TYPES = {
     "sparse": (lambda: rt.embedding(IDS, WEIGHT, sparse="no"), "embedding: sparse: expected bool, got str"),
     "accumulation": (lambda: rt.coalesce(coo(IDS.double()), accumulation=1), "coalesce: accumulation: expected Opti"),
     "num_segments": (lambda: rt.segment_sum(WEIGHT[:3], IDS, 4.5), "segment_sum: num_segments: expected int, got f"),
+    "start": (lambda: rt.sparse_slice(coo(IDS.double()), [1.5], [1]), "sparse_slice: start: expected a list of whole"),
+    "size": (lambda: rt.sparse_slice(coo(IDS.double()), [0], 1), "sparse_slice: size: expected a list of whole num"),
     "piece": (lambda: rt.unbatch_grad(WEIGHT, IDS, [1.0], 7), "unbatch_grad: grad: expected a tensor, got list"),
 }  # fmt: skip
 
@@ -150,6 +152,13 @@ def test_tensors_without_a_kernel(kind: str) -> None:
     text = f"raggrad.torch.embedding: expected dense tensors on a CPU or a GPU, got {got}"
     with pytest.raises(NotImplementedError, match=re.escape(text)):
         rt.embedding(IDS, weight)
+
+
+@pytest.mark.parametrize("name", ["segment_sum", "sparse_segment_sum"])
+def test_vmap_cannot_count_segments(name: str) -> None:
+    ids, more = torch.stack([IDS, IDS]), () if name == "segment_sum" else (IDS,)
+    with pytest.raises(ValueError, match=rf"raggrad\.torch\.{name}: num_segments: expected a number inside torch.vmap"):
+        torch.vmap(lambda segment_ids: getattr(rt, name)(WEIGHT[:3], *more, segment_ids))(ids)
 
 
 def test_a_dimension_that_is_not_there() -> None:
