@@ -58,6 +58,23 @@ def test_schedulers_of_momentum_see_that_there_is_none() -> None:
         torch.optim.lr_scheduler.OneCycleLR(PAIRS["SGD"].ours([parameter()], lr=0.1), max_lr=1.0, total_steps=5)
 
 
+def test_hooks_change_what_is_loaded() -> None:
+    """That of before, and that of after loading."""
+    table = parameter(torch.float16)
+    optimizer = PAIRS["Adagrad"].ours([table], lr=0.1)
+    train(optimizer, table, range(2))
+    state = optimizer.state_dict()
+    expected = state["state"][0]["sum"] * 2 + 1
+
+    def twice(_: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "state": {0: {**state["state"][0], "sum": state["state"][0]["sum"] * 2}}}
+
+    optimizer.register_load_state_dict_pre_hook(twice)
+    optimizer.register_load_state_dict_post_hook(lambda optimizer: optimizer.state[table]["sum"].add_(1))
+    optimizer.load_state_dict(copy.deepcopy(state))
+    assert_same_bits(optimizer.state[table]["sum"], expected)
+
+
 @every_optimizer
 @pytest.mark.parametrize("kind", COPIES)
 def test_copies(name: str, kind: str) -> None:

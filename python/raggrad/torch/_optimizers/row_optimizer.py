@@ -12,10 +12,9 @@ from torch.optim import optimizer as stock
 
 from .._errors import named
 from .._operators import updates as ops
-from .._operators.embeddings import embedding_bag_grad_rows
 from .._operators.segments import coalesce_rows
 from .._settings import order_of
-from .._tables.fused import take_over
+from .._tables.fused import rows_of_bags, take_over
 from .._tables.sparse_gradients import is_known
 from .graph_steps import GraphSteps, being_captured, can_be_captured
 from .rule import Rule, state_type
@@ -101,14 +100,13 @@ class RowOptimizer(Optimizer):
         keep their memory, too: CUDA graphs go on with what was loaded.
         """
         before = {table: dict(state) for table, state in self.state.items()}
-        super().load_state_dict(state_dict)
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            for table, number in zip(group["params"], saved["params"], strict=True):
-                for key, value in state_dict["state"].get(number, {}).items():
-                    if key != "step" and isinstance(value, Tensor):
-                        self.state[table][key] = value.to(table.device, state_type(table))
-                if table in before:
-                    self._move_states(table, group, before[table])
+        loaded: dict[str, Any] = {}
+        # After the user's hooks that change what is loaded, and before those that change what was.
+        with (
+            self.register_load_state_dict_pre_hook(lambda _, changed: loaded.update(changed)),
+            self.register_load_state_dict_post_hook(lambda _: self._keep_types(loaded, before), prepend=True),
+        ):
+            super().load_state_dict(state_dict)
 
     def update_in_backward(
         self,
@@ -124,7 +122,7 @@ class RowOptimizer(Optimizer):
         group = self.group_of(table)
         try:
             if group.get("weight_decay"):
-                values, rows = self._rows_of_bags(table, operator, grad, *bags, accumulation)
+                values, rows = rows_of_bags(table, operator, grad, *bags, accumulation)
                 self._step_rows(table, group, values, rows, accumulation)
             else:
                 self._apply(table, group, operator, grad, bags, (accumulation,))
@@ -144,15 +142,6 @@ class RowOptimizer(Optimizer):
                 if param is table:
                     return group
         raise KeyError(table)
-
-    def _rows_of_bags(self, table: Tensor, operator: Callable[..., None], grad: Tensor, *bags: Any) -> Any:
-        """The values and rows of the gradient that the operator would make."""
-        if operator is ops.apply_rows_:
-            return grad, bags[0]
-        if operator is ops.embedding_bag_planned_grad_apply_:
-            return torch.ops.raggrad.embedding_bag_planned_grad_rows.default(grad, *bags)
-        ids, offsets, weights, *options = bags
-        return embedding_bag_grad_rows(grad, ids, offsets, weights, table.shape[0], *options)
 
     def _take_over(self, group: dict[str, Any]) -> None:
         if self._fused:
@@ -280,6 +269,15 @@ class RowOptimizer(Optimizer):
     def _read_graph_steps(self) -> None:
         for table, steps in self._graph_steps.items():
             steps.read_into(self.state[table])
+
+    def _keep_types(self, loaded: dict[str, Any], before: dict[Tensor, dict[str, Any]]) -> None:
+        for group, saved in zip(self.param_groups, loaded["param_groups"], strict=True):
+            for table, number in zip(group["params"], saved["params"], strict=True):
+                for key, value in loaded["state"].get(number, {}).items():
+                    if key != "step" and isinstance(value, Tensor):
+                        self.state[table][key] = value.to(table.device, state_type(table))
+                if table in before:
+                    self._move_states(table, group, before[table])
 
     def _move_states(self, table: Tensor, group: Any, memory: dict[str, Any]) -> None:
         """Moves the states of a table into the memory of those that it had."""

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from .._operators import embeddings
 from .._operators.operator import once_differentiable
-from .._operators.updates import embedding_bag_grad_apply_
+from .._operators.updates import (
+    Update,
+    apply_rows_,
+    embedding_bag_grad_apply_,
+    embedding_bag_planned_grad_apply_,
+)
 from .by_table import ByTable
 from .data_parallel import refuse_data_parallel
 from .sparse_gradients import leave_alone
@@ -37,6 +42,16 @@ def optimizer_of(table: Tensor) -> RowOptimizer | None:
         return None
     refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
     return optimizer
+
+
+def rows_of_bags(table: Tensor, operator: Update, grad: Tensor, *bags: Any) -> tuple[Tensor, Tensor]:
+    """The values and rows of the gradient that an operator of update_in_backward would make."""
+    if operator is apply_rows_:
+        return grad, bags[0]
+    if operator is embedding_bag_planned_grad_apply_:
+        return torch.ops.raggrad.embedding_bag_planned_grad_rows.default(grad, *bags)
+    ids, offsets, weights, *options = bags
+    return embeddings.embedding_bag_grad_rows(grad, ids, offsets, weights, table.shape[0], *options)
 
 
 class FusedBag(torch.autograd.Function):
