@@ -60,7 +60,7 @@ class HotRows:
     def __init__(self, network: Network | None) -> None:
         self._network = network
         self._calls = 0
-        self.rows = torch.empty(0, dtype=torch.int64)  # in the shard, ascending
+        self.rows = torch.empty(0, dtype=torch.int64, device="cpu")  # in the shard, ascending
 
     def begin_call(self) -> Tensor:
         """The rows that go ahead in this call."""

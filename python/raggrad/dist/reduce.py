@@ -77,7 +77,8 @@ def _tables_of(tensors: Sequence[Any], device: torch.device) -> tuple[list[Rows]
             tables.append(_rows_of(name, tensor, device))
         except Exception as error:  # all ranks must learn of it
             fault = fault or error
-            tables.append(Rows(torch.empty(0, 1), torch.empty(0, dtype=torch.int64), 0))
+            empty = torch.empty(0, 1, device=device), torch.empty(0, dtype=torch.int64, device=device)
+            tables.append(Rows(*empty, 0))
     return tables, fault
 
 
