@@ -21,6 +21,12 @@ int64_t NumPieces(const Joined& joined) noexcept { return static_cast<int64_t>(j
 
 int64_t NumValues(const Joined& joined) noexcept { return joined.shape.NumElements().value_or(0); }
 
+// Pieces that are copied, a repeated one every time.
+int64_t NumCopies(const Joined& joined) noexcept {
+  if (joined.repeated == 0) return NumPieces(joined);
+  return NumPieces(joined) - 1 + (NumValues(joined) - joined.pieces.back().begin) / joined.repeated;
+}
+
 // Calls copy(at, values, count) for every run of places [at, at + count) of the tensor, within [begin, end), whose
 // values lie together: at `values`, which is null if the piece has no data.
 template <class F>
@@ -30,9 +36,19 @@ void ForEachPiece(const Joined& joined, int64_t begin, int64_t end, const F& cop
   const int64_t total = NumValues(joined);
   const size_t value_bytes = DTypeSize(joined.dtype);
   const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
+  const auto copy_run = [&](const Piece& piece, int64_t place, int64_t at, int64_t count) {
+    const auto* const data = static_cast<const std::byte*>(piece.data);
+    copy(at, data ? data + static_cast<size_t>(place) * value_bytes : nullptr, count);
+  };
   ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
-    const auto* const data = static_cast<const std::byte*>(pieces[i].data);
-    copy(at, data ? data + static_cast<size_t>(at - pieces[i].begin) * value_bytes : nullptr, count);
+    const int64_t place = at - pieces[i].begin;
+    if (joined.repeated == 0 || i + 1 < n) return copy_run(pieces[i], place, at, count);
+    for (int64_t done = 0; done < count;) {
+      const int64_t start = (place + done) % joined.repeated;
+      const int64_t length = std::min(joined.repeated - start, count - done);
+      copy_run(pieces[i], start, at + done, length);
+      done += length;
+    }
   });
 }
 
@@ -41,7 +57,7 @@ Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {
   if (!output.ok()) return output;
   const int64_t total = NumValues(joined);
   const size_t value_bytes = DTypeSize(joined.dtype);
-  const int64_t cost = CopyCost(total, value_bytes, NumPieces(joined));
+  const int64_t cost = CopyCost(total, value_bytes, NumCopies(joined));
   Executor& executor = ExecutorFor(ctx, static_cast<size_t>(cost));
   std::byte* const out = output->As<std::byte>();
   const auto copy_chunk = [&](int64_t, int64_t begin, int64_t end) {

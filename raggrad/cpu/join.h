@@ -51,6 +51,7 @@ struct Joined {
   std::span<const Piece> pieces;
   DType dtype;
   Shape shape;
+  int64_t repeated = 0;  // values of the last piece if it is repeated to the end of the tensor; 0: it is not
 };
 
 // Writes the tensor once, into one allocation: for strings, all elements and then all characters in the same order.

@@ -13,17 +13,20 @@ using raggrad::testing::Failing;
 constinit std::atomic<Failing> failing{Failing::kNever};
 constinit std::atomic<int64_t> fail_at{0};
 constinit std::atomic<int64_t> requests{0};
+constinit std::atomic<size_t> largest_request{0};
 
-bool Fails() noexcept {
+bool Fails(size_t bytes) noexcept {
   const Failing when = failing.load();
   if (when == Failing::kNever) return false;
+  for (size_t largest = largest_request; largest < bytes && !largest_request.compare_exchange_weak(largest, bytes);) {
+  }
   const int64_t request = requests.fetch_add(1);
   return when == Failing::kOnce ? request == fail_at.load() : request >= fail_at.load();
 }
 
 void* Allocate(size_t bytes, size_t alignment = alignof(std::max_align_t)) noexcept {
   void* memory = nullptr;
-  return Fails() || posix_memalign(&memory, alignment, bytes) != 0 ? nullptr : memory;
+  return Fails(bytes) || posix_memalign(&memory, alignment, bytes) != 0 ? nullptr : memory;
 }
 
 void* OrThrow(void* memory) {
@@ -55,6 +58,7 @@ namespace raggrad::testing {
 
 ScopedFailure::ScopedFailure(Failing when, int64_t at) noexcept {
   requests = 0;
+  largest_request = 0;
   fail_at = at;
   failing = when;
 }
@@ -62,5 +66,7 @@ ScopedFailure::ScopedFailure(Failing when, int64_t at) noexcept {
 ScopedFailure::~ScopedFailure() { failing = Failing::kNever; }
 
 int64_t RequestsOfNew() noexcept { return requests; }
+
+size_t LargestRequestOfNew() noexcept { return largest_request; }
 
 }  // namespace raggrad::testing

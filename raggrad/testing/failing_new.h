@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,8 @@ class ScopedFailure {
 
 // Number of calls of operator new during the life of the last ScopedFailure.
 int64_t RequestsOfNew() noexcept;
+// The bytes of the largest of them.
+size_t LargestRequestOfNew() noexcept;
 
 // Calls call() with request 0, 1, 2, ... failing until there are no more requests, and check(result) each time.
 template <class Call, class Check>

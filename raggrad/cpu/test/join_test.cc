@@ -43,10 +43,17 @@ class Pieces {
     tensors_.push_back(TensorOfAny(values));
     Append(tensors_.back().view().data, values);
   }
-  // The first values of a piece once more, as padding has them.
+  // The first values of a piece once more.
   void AddAgain(size_t piece, ptrdiff_t count) {
     const std::vector<T>& values = values_[piece];
     Append(tensors_[piece].view().data, {values.begin(), values.begin() + count});
+  }
+  // The same many times, as padding has them. Nothing can be added after it.
+  void Repeat(size_t piece, ptrdiff_t count, int times) {
+    AddAgain(piece, count);
+    const std::vector<T> values(expected_.end() - count, expected_.end());
+    for (int i = 1; i < times; ++i) expected_.insert(expected_.end(), values.begin(), values.end());
+    repeated_ = count;
   }
   void AddWithoutData(size_t count) { Append(nullptr, std::vector<T>(count)); }
 
@@ -54,7 +61,7 @@ class Pieces {
   size_t size() const { return expected_.size(); }
   Joined joined() const {
     constexpr DType kDType = kDTypeOf<std::conditional_t<std::is_same_v<T, std::string>, String, T>>;
-    return {"values", 0, list_, kDType, {std::ssize(expected_)}};
+    return {"values", 0, list_, kDType, {std::ssize(expected_)}, repeated_};
   }
 
  private:
@@ -67,6 +74,7 @@ class Pieces {
   std::vector<Tensor> tensors_;
   std::vector<Piece> list_;
   std::vector<T> expected_;
+  int64_t repeated_ = 0;
 };
 
 template <class T>
@@ -141,7 +149,7 @@ TYPED_TEST(JoinNumbersTest, ManyRowsOfPadding) {
   Pieces<TypeParam> pieces;
   pieces.Add(Values<TypeParam>(12, 1));
   pieces.Add(Values<TypeParam>(8, 5));
-  for (int i = 0; i < 50'000; ++i) pieces.AddAgain(0, 4);
+  pieces.Repeat(0, 4, 50'000);
   ExpectJoined(pieces);
 }
 
@@ -158,6 +166,15 @@ TEST(JoinStringsTest, FewPieces) {
   pieces.Add({"", "a", ""});
   pieces.AddAgain(2, 2);
   pieces.AddWithoutData(1);
+  ExpectJoined(pieces);
+  pieces.Repeat(2, 2, 3);
+  ExpectJoined(pieces);
+}
+
+TEST(JoinStringsTest, ManyRowsOfPadding) {
+  Pieces<std::string> pieces;
+  pieces.Add(Words(7, 1));
+  pieces.Repeat(0, 3, 20'000);
   ExpectJoined(pieces);
 }
 

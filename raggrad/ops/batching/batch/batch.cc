@@ -268,7 +268,8 @@ Result<BatchOutput> BatchResource::JoinTasks(const Tasks& tasks) const noexcept 
   try {
     std::vector<Tensor> joined;
     for (size_t t = 0; t < tasks[0].request.tensors.size(); ++t) {
-      Result<PieceList> list = PieceList::Make(tasks[0].request.tensors[t].view, std::ssize(tasks), padding);
+      const int64_t pieces = std::ssize(tasks) + (padding > 0 ? 1 : 0);
+      Result<PieceList> list = PieceList::Make(tasks[0].request.tensors[t].view, pieces);
       if (!list.ok()) return list.status();
       PieceFit fit;
       for (size_t i = 0; i < tasks.size(); ++i) {
@@ -276,7 +277,7 @@ Result<BatchOutput> BatchResource::JoinTasks(const Tasks& tasks) const noexcept 
         if (Status s = fit.Add(kOp, static_cast<int64_t>(i), piece); !s.ok()) return s;
         list->Add(piece);
       }
-      list->AddPadding(padding);
+      if (padding > 0) list->AddPadding(padding);
       Result<Tensor> tensor = Join(ctx, static_cast<int>(t), *list);
       if (!tensor.ok()) return tensor.status();
       joined.push_back(*std::move(tensor));

@@ -34,7 +34,7 @@ int64_t BytesOf(const TensorView& view) noexcept {
 }
 
 Result<Tensor> Join(const Context& ctx, int output, const PieceList& list) noexcept {
-  return cpu::Join({"pieces", output, list.pieces(), list.dtype(), list.shape()}, ctx);
+  return cpu::Join({"pieces", output, list.pieces(), list.dtype(), list.shape(), list.repeated()}, ctx);
 }
 
 Result<Tensor> JoinShared(const Context& ctx, std::string_view op, std::span<const SharedView> pieces) noexcept {

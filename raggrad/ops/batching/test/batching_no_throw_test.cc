@@ -2,6 +2,7 @@
 // library. A failed call leaves no trace: if it is made again, it succeeds.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -195,6 +196,25 @@ TEST(BatchingNoThrowTest, BatchThatStartsOrDisplacesABatch) {
       {ResourceKind::kBatch, first_waits,
        [&](BatchingRuntime& runtime, Outcome& outcome) { runtime.BatchAsync(call, RecordIn<BatchOutput>(outcome)); },
        /*waits=*/true});
+}
+
+// Padding may have thousands of times the rows of the calls. It is not listed row by row.
+TEST(BatchingNoThrowTest, PaddingTakesNoMemoryButTheResults) {
+  constexpr int64_t kRows = 100'000;
+  const Tensor row = TensorOf<uint8_t>({7}, Shape{1, 1});
+  BatchingRuntime runtime;
+  Result<BatchOutput> batch = Status(Code::kUnavailable, "not called");
+  {
+    const ScopedFailure never(Failing::kOnce, INT64_MAX);
+    batch = runtime.Batch(
+        {.resource = kName, .in_tensors = {{row.view()}}, .max_batch_size = kRows, .allowed_batch_sizes = {kRows}});
+  }
+  ASSERT_THAT(batch, IsOk());
+  EXPECT_GT(RequestsOfNew(), 0);
+  EXPECT_LT(LargestRequestOfNew(), 10'000);
+  const Tensor& rows = batch->batched_tensors[0];
+  EXPECT_EQ(rows.shape(), (Shape{kRows, 1}));
+  EXPECT_EQ(std::count(rows.As<uint8_t>(), rows.As<uint8_t>() + kRows, 7), kRows);
 }
 
 // An error of the batch goes to all its calls.
