@@ -69,9 +69,7 @@ void Rename(std::string& text, std::span<const Renamed> names) {
 }  // namespace
 
 TensorView FirstRows(TensorView array, int64_t rows) {
-  std::vector<int64_t> shape(array.shape.dims().begin(), array.shape.dims().end());
-  shape[0] = rows;
-  array.shape = Shape(shape);
+  array.shape = Shape::WithDim0(rows, array.shape.tail());
   return array;
 }
 

@@ -71,7 +71,7 @@ class Checkpoints(nn.Module):
                     f"got {count} of them"
                 )
 
-    # What the optimizer keeps: states with a row for each row of the shard, other states, and options.
+    # The optimizer keeps states with a row for each row of the shard, other states, and options.
 
     def _row_states(self) -> dict[str, Tensor]:
         return {name: state for name, state in self.optimizer.state[self.weight].items() if self._has_rows(state)}

@@ -122,7 +122,7 @@ class _Step(NamedTuple):
     numbers: tuple[tuple[str, float], ...]
 
 
-# What they have besides a learning rate.
+# The options of each besides its learning rate.
 _NUMBERS: dict[type[Any], tuple[str, ...]] = {SGD: (), Adagrad: ("epsilon",), Adam: ("beta1", "beta2", "epsilon")}
 
 
