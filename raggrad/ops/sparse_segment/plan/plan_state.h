@@ -72,6 +72,10 @@ Status CheckRowsOfPlan(std::string_view op, std::string_view name, const TensorV
 // Checks that the plan is one that a forward can use.
 Status CheckAscending(std::string_view op, const SegmentPlan::State& plan) noexcept;
 
+// The forward of a plan's ids. The operands are checked.
+ForwardProblem ForwardOf(std::string_view op, const SegmentPooling& pooling, const TensorView& data,
+                         const SegmentPlan::State& plan) noexcept;
+
 // Returns call(), which uses the plan. On another stream than the plan's own it begins when the plan is made, and the
 // plan remembers the stream.
 template <class F>

@@ -47,6 +47,19 @@ Result<GradProblem> CheckWithPlan(std::string_view op, const SegmentPooling& poo
       .index_dtype = state.index_dtype};
 }
 
+ForwardProblem ForwardOf(std::string_view op, const SegmentPooling& pooling, const TensorView& data,
+                         const SegmentPlan::State& plan) noexcept {
+  return {.op = op,
+          .combiner = pooling.combiner,
+          .data = data,
+          .indices = plan.indices_view(),
+          .segment_ids = plan.segment_ids_view(),
+          .num_segments = plan.sizes.num_segments,
+          .ids_checked = true,
+          .weights = WeightsOf(pooling),
+          .starts = plan.starts.data()};
+}
+
 }  // namespace sparse_segment
 
 Result<SparseSegmentGradV2Output> SparseSegmentGradV2(const SegmentPooling& pooling, const TensorView& grad,
@@ -77,17 +90,8 @@ Result<Tensor> SparseSegment(const SegmentPooling& pooling, const TensorView& da
   const SegmentPlan::State& state = plan.state();
   if (Status s = CheckRowsOfPlan(op, "data", data, state, "rows", state.sizes.table_rows); !s.ok()) return s;
   if (Status s = CheckAscending(op, state); !s.ok()) return s;
-  const SegmentWeights* const weights = WeightsOf(pooling);
-  if (Status s = CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
-  const ForwardProblem problem = {.op = op,
-                                  .combiner = pooling.combiner,
-                                  .data = data,
-                                  .indices = state.indices_view(),
-                                  .segment_ids = state.segment_ids_view(),
-                                  .num_segments = state.sizes.num_segments,
-                                  .ids_checked = true,
-                                  .weights = weights,
-                                  .starts = state.starts.data()};
+  if (Status s = CheckWeights(op, WeightsOf(pooling), state.num_ids, {"data", data}); !s.ok()) return s;
+  const ForwardProblem problem = ForwardOf(op, pooling, data, state);
   return UsingPlan(op, plan, ctx, [&] { return Forward(problem, ctx); });
 }
 

@@ -93,15 +93,7 @@ Result<Tensor> SparseSegmentWeightsGrad(const SegmentPooling& pooling, const Ten
   if (Status s = CheckAscending(op, state); !s.ok()) return s;
   if (Status s = CheckGiven(op, weights); !s.ok()) return s;
   if (Status s = CheckWeights(op, weights, state.num_ids, {"data", data}); !s.ok()) return s;
-  const WeightsGradProblem problem = {{.op = op,
-                                       .combiner = pooling.combiner,
-                                       .data = data,
-                                       .indices = state.indices_view(),
-                                       .segment_ids = state.segment_ids_view(),
-                                       .num_segments = state.sizes.num_segments,
-                                       .ids_checked = true,
-                                       .weights = weights},
-                                      grad};
+  const WeightsGradProblem problem = {ForwardOf(op, pooling, data, state), grad};
   return UsingPlan(op, plan, ctx, [&] { return WeightsGrad(problem, ctx); });
 }
 
