@@ -15,10 +15,10 @@ Result<bool> IsOwner(std::string_view op, void* stream, const StreamId& owner) n
   });
 }
 
-Status StreamUses::Add(std::string_view op, void* stream, const StreamId& owner) noexcept {
-  return WithKernels<Events>(op, Device::Cuda(owner.device), [&](const Events& events) -> Status {
+Status StreamUses::Add(std::string_view op, Device device, void* stream) noexcept {
+  return WithKernels<Events>(op, device, [&](const Events& events) -> Status {
     const Result<StreamId> user = events.identify(stream);
-    if (!user.ok() || *user == owner) return user.status();
+    if (!user.ok()) return user.status();
     const Result<bool> captured = events.is_captured(stream);
     if (!captured.ok() || *captured) return captured.status();
     Result<Event> use = Event::Record(events, stream);

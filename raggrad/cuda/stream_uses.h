@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "raggrad/core/device.h"
 #include "raggrad/cuda/events.h"
 
 namespace raggrad::cuda {
@@ -15,9 +16,9 @@ Result<bool> IsOwner(std::string_view op, void* stream, const StreamId& owner) n
 
 class StreamUses {
  public:
-  // Notes that work queued on `stream` so far uses the memory. Ignores the owner itself, and streams that are being
-  // captured: who keeps a graph keeps the memory alive. Any thread may call it.
-  Status Add(std::string_view op, void* stream, const StreamId& owner) noexcept;
+  // Notes that work queued so far on `stream`, one of `device` but not the owner, uses the memory. Ignores streams that
+  // are being captured: who keeps a graph keeps the memory alive. Any thread may call it.
+  Status Add(std::string_view op, Device device, void* stream) noexcept;
 
   // Makes later work on `owner`, such as freeing the memory, wait for all uses.
   void Delay(const StreamId& owner) noexcept;

@@ -88,7 +88,7 @@ auto UsingPlan(std::string_view op, const SegmentPlan& plan, const Context& ctx,
   if (*own) return call();
   if (const Result<int64_t> made = state.num_unique(); !made.ok()) return made.status();
   auto result = call();
-  if (Status s = state.uses.Add(op, ctx.stream, state.owner); !s.ok()) return s;
+  if (Status s = state.uses.Add(op, state.device, ctx.stream); !s.ok()) return s;
   return result;
 }
 
