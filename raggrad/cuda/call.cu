@@ -114,18 +114,15 @@ Status UncapturedCall::ReadBack(const uint64_t* device, std::span<uint64_t> host
 Status UncapturedCall::Await(const uint64_t& word, uint64_t token) const noexcept {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::microseconds(kTuning.await_max_microseconds);
-  for (auto now = Clock::now(); now < end;) {
-    const auto next_query = now + std::chrono::microseconds(kTuning.await_microseconds_per_query);
-    for (; now < next_query; now = Clock::now()) {
-      if (HasToken(word, token)) return {};
-    }
+  while (Clock::now() < end) {
+    if (HasTokenWithin(word, token, std::chrono::microseconds(kTuning.await_microseconds_per_query))) return {};
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaSuccess) break;
     if (error != cudaErrorNotReady) return ToStatus(error, "a kernel failed");
     cudaGetLastError();  // clears it, or the next launch would report it
   }
   if (Status s = AwaitAll("a kernel failed"); !s.ok()) return s;
-  return HasToken(word, token) ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
+  return CheckReported(word, token);
 }
 
 Result<Tensor> AllocateOutput(const Call& call, int index, DType dtype, Shape shape) noexcept {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -86,15 +85,24 @@ uint64_t NewToken() noexcept {
   return ++tokens;
 }
 
-Status AwaitToken(const uint64_t& word, uint64_t token, int device) noexcept {
+bool HasTokenWithin(const uint64_t& word, uint64_t token, std::chrono::microseconds time) noexcept {
   using Clock = std::chrono::steady_clock;
-  if (HasToken(word, token)) return {};
-  for (const auto end = Clock::now() + std::chrono::microseconds(kTuning.await_max_microseconds); Clock::now() < end;) {
-    if (HasToken(word, token)) return {};
-  }
+  const auto end = Clock::now() + time;
+  do {
+    if (HasToken(word, token)) return true;
+  } while (Clock::now() < end);
+  return false;
+}
+
+Status CheckReported(const uint64_t& word, uint64_t token) noexcept {
+  return HasToken(word, token) ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
+}
+
+Status AwaitToken(const uint64_t& word, uint64_t token, int device) noexcept {
+  if (HasTokenWithin(word, token, std::chrono::microseconds(kTuning.await_max_microseconds))) return {};
   const CurrentDevice current(device);
   if (Status s = ToStatus(cudaDeviceSynchronize(), "a kernel failed"); !s.ok()) return s;
-  return HasToken(word, token) ? Status() : Status(Code::kInternal, "CUDA: a kernel reported nothing");
+  return CheckReported(word, token);
 }
 
 }  // namespace raggrad::cuda

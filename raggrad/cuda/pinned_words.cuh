@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "raggrad/core/status.h"
@@ -45,6 +46,12 @@ uint64_t NewToken() noexcept;
 inline bool HasToken(const uint64_t& word, uint64_t token) noexcept {
   return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == token;
 }
+
+// Looks all the time until a kernel has written the token or the time is over, and says which it was.
+bool HasTokenWithin(const uint64_t& word, uint64_t token, std::chrono::microseconds time) noexcept;
+
+// An error if the token is not there although all kernels have ended.
+Status CheckReported(const uint64_t& word, uint64_t token) noexcept;
 
 // Waits for the token of a kernel on `device`, whatever its stream. Calls CUDA only if it takes milliseconds, so the
 // current stream may be captured meanwhile.
