@@ -43,7 +43,7 @@ struct PreparedSums {
 
 // Queues everything that sums need besides the plan. `order` and `unfinished` are those of QueueFactors.
 template <class T>
-Result<PreparedSums<T>> Prepare(const Call& call, const GradProblem& p, const Plan& plan, SegmentOrder order,
+Result<PreparedSums<T>> Prepare(const Call& call, const GradProblem& p, const Plan& plan, SegmentTrend order,
                                 Plan* unfinished = nullptr) noexcept {
   if (Status s = CheckFitsGpu(p.ids, /*needs_segments=*/p.width > 0); !s.ok()) return s;
   Result<Scratch<SumType<T>>> factors = QueueFactors<SumType<T>>(call, p, plan, order, unfinished);
@@ -95,12 +95,12 @@ Status PlanAndSum(const Call& any_call, const GradProblem& p, const MakeSink& ma
   Result<Plan> plan = QueuePlan(*call, p.ids, PartsFor(p), {}, *report);
   if (!plan.ok()) return plan.status();
   // Segment ids mostly ascend. Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
-  Result<PreparedSums<T>> sums = p.ids.num_segments > 0 ? Prepare<T>(*call, p, *plan, SegmentOrder::kAscending, &*plan)
+  Result<PreparedSums<T>> sums = p.ids.num_segments > 0 ? Prepare<T>(*call, p, *plan, SegmentTrend::kAscending, &*plan)
                                                         : Result<PreparedSums<T>>(PreparedSums<T>{});
   const Result<Report> read = report->Await(*call, p.ids);  // also after an error: the report may still be written
   if (!read.ok()) return read.status();
-  if (sums.ok() && DividesByWeights(p) && OrderIn(*read) == SegmentOrder::kDescending) {
-    sums = Prepare<T>(*call, p, *plan, SegmentOrder::kDescending);
+  if (sums.ok() && DividesByWeights(p) && OrderIn(*read) == SegmentTrend::kDescending) {
+    sums = Prepare<T>(*call, p, *plan, SegmentTrend::kDescending);
   }
   return sum(sums, [&] { return Result<int64_t>(static_cast<int64_t>(read->count)); });
 }
@@ -131,7 +131,7 @@ RowSink<T> SinkOf(Tensor& output, Tensor& unique_rows) noexcept {
 // ids, or what it is assumed to be.
 template <class T>
 Status QueueGradV2(const Call& call, const GradProblem& p, const RowSink<T>& sink, const ReportTo& to,
-                   SegmentOrder order) noexcept {
+                   SegmentTrend order) noexcept {
   Result<Plan> plan = QueuePlan(call, p.ids, PartsFor(p), {}, to);
   if (!plan.ok()) return plan.status();
   // Without segments every segment id is bad, and bad ids cannot be replaced by segment 0.
@@ -151,7 +151,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
   const ReportTo to = {report->As<PaddedReport>(), /*token=*/0, form, max_unique};
   const bool no_rows = p.ids.table_rows == 0 && !p.ids.drops_out_of_range;  // ids that are kept are then faults
   const Status queued = p.ids.n() == 0 || no_rows ? QueueEmptyReport(call, p.ids, to)
-                                                  : QueueGradV2(call, p, sink, to, SegmentOrder::kUnknown);
+                                                  : QueueGradV2(call, p, sink, to, SegmentTrend::kUnknown);
   if (!queued.ok()) return queued;
   const int64_t width = Shape::Product(p.grad.shape.tail()).value_or(0);  // p.width is 0 without a table
   if (Status s = PadRows(call, sink, width, p.ids.table_rows, to.report); !s.ok()) return s;
@@ -202,7 +202,7 @@ Result<SparseSegmentGradV2Output> GradV2WithRoomForAll(const Call& any_call, con
   Result<SparseSegmentGradV2Output> rows = AllocateRows(call, p, MaxUnique(p));
   if (!rows.ok()) return rows.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
-  const Status queued = QueueGradV2(call, p, sink, *report, SegmentOrder::kAscending);
+  const Status queued = QueueGradV2(call, p, sink, *report, SegmentTrend::kAscending);
   const Result<Report> read = report->Await(call, p.ids);  // also after an error: the report may still be written
   if (!queued.ok()) return queued;
   if (!read.ok()) return read.status();

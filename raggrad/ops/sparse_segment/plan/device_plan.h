@@ -18,7 +18,7 @@ struct alignas(8) Contribution {
 };
 
 // Whether segment ids ascend. Kernels always find out; the host knows it once it has read their report.
-enum class SegmentOrder { kUnknown, kAscending, kDescending };
+enum class SegmentTrend { kUnknown, kAscending, kDescending };
 
 struct Plan {
   Scratch<Contribution> contributions;      // [n], sorted by row; those of a row are in input order
@@ -27,7 +27,7 @@ struct Plan {
   const uint32_t* unique_before = nullptr;  // [groups + 1]: unique rows that begin before each group, dropped ids too
   const uint32_t* counts = nullptr;         // ids per segment; null if not wanted
   const uint32_t* descending = nullptr;     // one word: not 0 if segment ids do not ascend
-  SegmentOrder order = SegmentOrder::kUnknown;
+  SegmentTrend order = SegmentTrend::kUnknown;
 };
 
 }  // namespace raggrad::sparse_segment::on_cuda

@@ -95,8 +95,8 @@ struct BagSegments {
 Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                        const ReportTo& to, const BagSegments& bags = {}, const ReportTo& checked = {}) noexcept;
 
-inline SegmentOrder OrderIn(const Report& report) noexcept {
-  return report.descending == 0 ? SegmentOrder::kAscending : SegmentOrder::kDescending;
+inline SegmentTrend OrderIn(const Report& report) noexcept {
+  return report.descending == 0 ? SegmentTrend::kAscending : SegmentTrend::kDescending;
 }
 
 // Queues a stable sort of positions by segment: row is the segment, segment the position. Kernels do nothing if the

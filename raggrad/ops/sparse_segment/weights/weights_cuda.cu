@@ -106,13 +106,13 @@ Status LaunchDivisors(const Call& call, const SegmentRuns& runs, const SegmentWe
 
 template <class A>
 Result<Scratch<A>> QueueDivisors(const Call& call, const GradProblem& p, const Plan& plan,
-                                 SegmentOrder order) noexcept {
+                                 SegmentTrend order) noexcept {
   Result<Scratch<A>> divisors = Scratch<A>::Make(call.device_memory(), p.ids.num_segments);
   if (!divisors.ok()) return divisors;
   SegmentRuns runs = {Ids(p.ids.segment_ids), p.ids.n(), p.ids.num_segments};
   Plan by_segment;
-  if (order != SegmentOrder::kAscending) {
-    runs.only_if = order == SegmentOrder::kUnknown ? plan.descending : nullptr;
+  if (order != SegmentTrend::kAscending) {
+    runs.only_if = order == SegmentTrend::kUnknown ? plan.descending : nullptr;
     Result<Plan> sorted = QueueBySegment(call, p.ids, runs.only_if);
     if (!sorted.ok()) return sorted.status();
     by_segment = *std::move(sorted);
@@ -136,7 +136,7 @@ Result<Scratch<A>> QueueDivisors(const Call& call, const ForwardProblem& p, int6
 }
 
 template <class A>
-Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Plan& plan, SegmentOrder order,
+Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Plan& plan, SegmentTrend order,
                                 Plan* unfinished) noexcept {
   if (!p.is_weighted()) return Scratch<A>();
   const bool by_weights = p.is_scaled() && !p.divides_by_count();
@@ -166,9 +166,9 @@ Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Pl
   return factors;
 }
 
-template Result<Scratch<float>> QueueFactors<float>(const Call&, const GradProblem&, const Plan&, SegmentOrder,
+template Result<Scratch<float>> QueueFactors<float>(const Call&, const GradProblem&, const Plan&, SegmentTrend,
                                                     Plan*) noexcept;
-template Result<Scratch<double>> QueueFactors<double>(const Call&, const GradProblem&, const Plan&, SegmentOrder,
+template Result<Scratch<double>> QueueFactors<double>(const Call&, const GradProblem&, const Plan&, SegmentTrend,
                                                       Plan*) noexcept;
 template Result<Scratch<float>> QueueDivisors<float>(const Call&, const ForwardProblem&, int64_t) noexcept;
 template Result<Scratch<double>> QueueDivisors<double>(const Call&, const ForwardProblem&, int64_t) noexcept;

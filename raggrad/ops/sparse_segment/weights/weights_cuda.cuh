@@ -15,7 +15,7 @@ namespace raggrad::sparse_segment::on_cuda {
 // WeightDivisor::kWeights also need a divisor per segment and, unless segment ids ascend, a sort of the ids by segment,
 // which kernels skip if they find that they ascend: as much memory as a plan.
 template <class A>
-Result<Scratch<A>> QueueFactors(const cuda::Call& call, const GradProblem& p, const Plan& plan, SegmentOrder order,
+Result<Scratch<A>> QueueFactors(const cuda::Call& call, const GradProblem& p, const Plan& plan, SegmentTrend order,
                                 Plan* unfinished) noexcept;
 
 // Queues D(s) of every segment of a forward that has ids, for valid ids; empty if the weights are not the divisors.
