@@ -8,6 +8,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <new>
 #include <string>
 #include <string_view>
 
