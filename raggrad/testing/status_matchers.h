@@ -6,25 +6,19 @@
 #include <string>
 #include <utility>
 
-#include "raggrad/core/result.h"
+#include "raggrad/core/error_text.h"
 #include "raggrad/core/status.h"
 
 namespace raggrad::testing {
 
-inline const Status& GetStatus(const Status& status) { return status; }
-template <class T>
-const Status& GetStatus(const Result<T>& result) {
-  return result.status();
-}
-
 MATCHER(IsOk, "is OK") {
-  *result_listener << CodeName(GetStatus(arg).code()) << ": " << GetStatus(arg).message();
-  return GetStatus(arg).ok();
+  *result_listener << CodeName(StatusOf(arg).code()) << ": " << StatusOf(arg).message();
+  return StatusOf(arg).ok();
 }
 
 MATCHER_P2(StatusIs, code, message,
            std::string("has code ") + std::string(CodeName(code)) + " and a message that matches") {
-  const Status& status = GetStatus(arg);
+  const Status& status = StatusOf(arg);
   *result_listener << CodeName(status.code()) << ": " << status.message();
   return status.code() == code && ::testing::Matches(message)(std::string(status.message()));
 }
