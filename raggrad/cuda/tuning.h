@@ -45,8 +45,8 @@ struct Tuning {
   int sort_max_digit_bits;
   int sort_few_contributions_per_thread;   // if one tile of this size per multiprocessor holds all contributions
   int sort_many_contributions_per_thread;  // otherwise
-  int sort_tiles_per_family;
-  int sort_families_at_once;   // whose counts a thread loads together
+  int sort_tiles_per_bundle;
+  int sort_bundles_at_once;    // whose counts a thread loads together
   int sort_warps_at_once;      // whose counts a thread loads together
   int find_groups_per_block;   // a thread has one contribution of each in flight
   int find_counts_per_thread;  // in the scan over the groups' counts
@@ -123,10 +123,10 @@ inline constexpr Tuning kHopper = {
     // 128 tiles, which still run all at once. Not measured against others.
     .sort_few_contributions_per_thread = 4,
     .sort_many_contributions_per_thread = 10,
-    // The 128 tiles are 8 families: a tile needs one round of loads within its family and one over the families before.
+    // The 128 tiles are 8 bundles: a tile needs one round of loads within its bundle and one over the bundles before.
     // Not measured against others.
-    .sort_tiles_per_family = 16,
-    .sort_families_at_once = 8,
+    .sort_tiles_per_bundle = 16,
+    .sort_bundles_at_once = 8,
     .sort_warps_at_once = 16,     // half of a block's warps; not measured against others
     .find_groups_per_block = 8,   // not measured against others
     .find_counts_per_thread = 8,  // one round for 2 million ids; not measured against others

@@ -30,7 +30,7 @@ Status QueuePasses(const Call& call, int64_t n, const SortShape& shape, Notes* n
                                  .histogram = notes->histograms[pass],
                                  .ticket = &notes->tickets[pass],
                                  .tiles = tiles,
-                                 .families = tiles + (shape.tiles << shape.digit_bits),
+                                 .bundles = tiles + (shape.tiles << shape.digit_bits),
                                  .sorted = to,
                                  .only_if = only_if};
     if (Status s = QueueSortPass<kRounds>(call, shape, sort); !s.ok()) return s;

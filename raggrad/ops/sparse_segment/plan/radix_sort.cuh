@@ -1,8 +1,8 @@
 // A stable radix sort of contributions by row. CUB's takes twice as long for a million contributions. Three things make
 // the difference. Digits have up to 10 bits, so that two passes sort a million rows. A tile is as large as one
 // multiprocessor can hold, so that all tiles run at once. A tile has to add up the counts of all earlier tiles, which
-// are not complete yet when all run at once; it does so in two steps, within its family of 16 tiles and over earlier
-// families.
+// are not complete yet when all run at once; it does so in two steps, within its bundle of 16 tiles and over earlier
+// bundles.
 //
 // In a pass every tile counts its digits, adds up the counts of earlier tiles, sorts its contributions in shared memory
 // and writes them to their places.
@@ -29,7 +29,7 @@ inline constexpr int kMaxDigits = 1 << kMaxDigitBits;
 inline constexpr int kMaxPasses = (32 + kMaxDigitBits - 1) / kMaxDigitBits;
 inline constexpr int kFewRounds = kTuning.sort_few_contributions_per_thread;
 inline constexpr int kManyRounds = kTuning.sort_many_contributions_per_thread;
-inline constexpr int kFamily = kTuning.sort_tiles_per_family;
+inline constexpr int kBundle = kTuning.sort_tiles_per_bundle;
 static_assert(kMaxDigits <= kSortThreads, "a block has a thread for each digit");
 static_assert(kSortThreads * kManyRounds <= UINT16_MAX, "counts within a tile have 16 bits");
 
@@ -50,8 +50,8 @@ struct SortShape {
     wide = n >= int64_t{1} << 30;
     tiles = (n + rounds * kSortThreads - 1) / (rounds * kSortThreads);
   }
-  // Words of states in a pass: those of the tiles, then those of the families.
-  int64_t states() const noexcept { return (tiles + (tiles + kFamily - 1) / kFamily) << digit_bits; }
+  // Words of states in a pass: those of the tiles, then those of the bundles.
+  int64_t states() const noexcept { return (tiles + (tiles + kBundle - 1) / kBundle) << digit_bits; }
 };
 
 // Extracts the digit that a pass sorts by.
@@ -70,18 +70,18 @@ struct SortPass {
   const uint32_t* histogram;  // contributions of each digit
   uint32_t* ticket;           // the next tile; blocks draw it, so that earlier tiles have always started; 0 at first
   Word* tiles;                // [tiles, digits]: States; 0 at first
-  Word* families;             // [families, digits]: States; 0 at first
+  Word* bundles;              // [bundles, digits]: States; 0 at first
   Contribution* sorted;
   const uint32_t* only_if;  // null, or a word: nothing is sorted if it is 0
 
   __device__ uint32_t digits() const { return digit.mask + 1; }
 };
 
-// The count of a digit that a tile or family publishes, in one word with a flag for its meaning. 0: not yet published.
+// The count of a digit that a tile or bundle publishes, in one word with a flag for its meaning. 0: not yet published.
 template <class Word>
 struct State {
-  static constexpr Word kItsOwn = Word{1} << (8 * sizeof(Word) - 2);  // the count of this tile or family alone
-  static constexpr Word kUpToItsEnd = kItsOwn << 1;                   // with all families before
+  static constexpr Word kItsOwn = Word{1} << (8 * sizeof(Word) - 2);  // the count of this tile or bundle alone
+  static constexpr Word kUpToItsEnd = kItsOwn << 1;                   // with all bundles before
 
   static constexpr __device__ Word Count(Word word) { return word & (kItsOwn - 1); }
   static __device__ Word Load(Word* state) { return Shared(*state).load(::cuda::memory_order_relaxed); }
@@ -91,17 +91,17 @@ struct State {
   using Shared = ::cuda::atomic_ref<Word, ::cuda::thread_scope_device>;
 };
 
-// The number of contributions with the digit in earlier tiles of the same family. Waits until all of them have
+// The number of contributions with the digit in earlier tiles of the same bundle. Waits until all of them have
 // published their counts.
 template <class Word>
-__device__ Word CountInFamily(const SortPass<Word>& pass, uint32_t tile, uint32_t digit) {
-  const uint32_t earlier = tile % kFamily;
+__device__ Word CountInBundle(const SortPass<Word>& pass, uint32_t tile, uint32_t digit) {
+  const uint32_t earlier = tile % kBundle;
   Word* const states = pass.tiles + int64_t{tile - earlier} * pass.digits() + digit;
   while (true) {
     Word sum = 0;
     bool complete = true;
 #pragma unroll
-    for (uint32_t t = 0; t + 1 < kFamily; ++t) {
+    for (uint32_t t = 0; t + 1 < kBundle; ++t) {
       const Word state = t < earlier ? State<Word>::Load(states + t * pass.digits()) : State<Word>::kItsOwn;
       sum += State<Word>::Count(state);
       complete = complete && state != 0;
@@ -110,40 +110,40 @@ __device__ Word CountInFamily(const SortPass<Word>& pass, uint32_t tile, uint32_
   }
 }
 
-// The same for all earlier families.
+// The same for all earlier bundles.
 template <class Word>
-__device__ Word CountInEarlierFamilies(const SortPass<Word>& pass, uint32_t family, uint32_t digit) {
-  constexpr int kAtOnce = kTuning.sort_families_at_once;
+__device__ Word CountInEarlierBundles(const SortPass<Word>& pass, uint32_t bundle, uint32_t digit) {
+  constexpr int kAtOnce = kTuning.sort_bundles_at_once;
   Word sum = 0;
-  while (family > 0) {
+  while (bundle > 0) {
     Word states[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t earlier = int64_t{family} - 1 - k;
-      states[k] = earlier >= 0 ? State<Word>::Load(pass.families + earlier * pass.digits() + digit) : 0;
+      const int64_t earlier = int64_t{bundle} - 1 - k;
+      states[k] = earlier >= 0 ? State<Word>::Load(pass.bundles + earlier * pass.digits() + digit) : 0;
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       if (states[k] == 0) break;  // not published yet: loaded again in the next round
       sum += State<Word>::Count(states[k]);
       if (states[k] >= State<Word>::kUpToItsEnd) return sum;
-      --family;
+      --bundle;
     }
   }
   return sum;
 }
 
 // The number of contributions with the digit in all earlier tiles. This tile has `count` and has published it. The last
-// tile of a family publishes for the family.
+// tile of a bundle publishes for the bundle.
 template <class Word>
 __device__ Word CountBefore(const SortPass<Word>& pass, uint32_t tile, uint32_t digit, uint32_t count) {
-  const uint32_t family = tile / kFamily;
-  const bool speaks_for_family = tile % kFamily == kFamily - 1;
-  Word* const state = pass.families + int64_t{family} * pass.digits() + digit;
-  const Word in_family = CountInFamily(pass, tile, digit);
-  if (speaks_for_family) State<Word>::Store(state, State<Word>::kItsOwn | (in_family + count));
-  const Word before = CountInEarlierFamilies(pass, family, digit) + in_family;
-  if (speaks_for_family) State<Word>::Store(state, State<Word>::kUpToItsEnd | (before + count));
+  const uint32_t bundle = tile / kBundle;
+  const bool speaks_for_bundle = tile % kBundle == kBundle - 1;
+  Word* const state = pass.bundles + int64_t{bundle} * pass.digits() + digit;
+  const Word in_bundle = CountInBundle(pass, tile, digit);
+  if (speaks_for_bundle) State<Word>::Store(state, State<Word>::kItsOwn | (in_bundle + count));
+  const Word before = CountInEarlierBundles(pass, bundle, digit) + in_bundle;
+  if (speaks_for_bundle) State<Word>::Store(state, State<Word>::kUpToItsEnd | (before + count));
   return before;
 }
 
