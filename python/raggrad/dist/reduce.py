@@ -105,7 +105,7 @@ def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
     if tensor.shape[0] > MAX_ROWS:
         raise ValueError(f"{where}: expected at most {MAX_ROWS} rows, got {tensor.shape[0]}")
     table_rows = tensor.shape[0]
-    for row in torch.aminmax(tensor._indices()) if tensor._nnz() else ():
+    for row in _extreme_rows_of(tensor):
         if not 0 <= row < table_rows:
             raise ValueError(f"{where}: expected rows 0 to {table_rows - 1}, got {row}")
     tensor = coalesce(tensor.detach())
@@ -113,3 +113,11 @@ def _rows_of(name: str, tensor: Any, device: torch.device) -> Rows:
     if not torch.ops.raggrad.ascends(rows):
         raise ValueError(f"{where}: marked coalesced, but its rows do not ascend")
     return Rows(tensor._values(), rows, table_rows)
+
+
+def _extreme_rows_of(coo: Tensor) -> list[int]:
+    """The smallest and the largest row, of a tensor that has some."""
+    rows = coo._indices()[0]
+    if coo.is_coalesced():  # the caller checks that they ascend
+        return rows[:: max(rows.shape[0] - 1, 1)].tolist()
+    return torch.stack(torch.aminmax(rows)).tolist() if rows.shape[0] else []
