@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,14 @@ from ._routes import gather
 _CLASS = "ShardedEmbeddingBag"
 _OF_OPTIMIZER = "optimizer."  # begins the names of its states in a shard
 _STATES = "optimizer_states._extra_state"  # their key in a state_dict
+
+
+class _Part(NamedTuple):
+    """Rows of a rank that were found in a shard."""
+
+    first: int
+    end: int
+    rows: Tensor
 
 
 class Checkpoints(nn.Module):
@@ -51,25 +59,26 @@ class Checkpoints(nn.Module):
     def load_shards(self, shards: Iterable[Mapping[str, Any]]) -> None:
         """Copies this rank's rows from what shard_state() gave on all ranks of a run, however many these were.
 
-        `shards` may come one by one, such as torch.load(path, mmap=True) for every path. None may be missing.
+        `shards` may come one by one, such as torch.load(path, mmap=True) for every path. If one is missing, that is a
+        ValueError, and nothing has changed: those with rows of this rank are kept until all have come.
         """
         first, end = self.row_range
-        found: dict[str, int] = {}
+        parts: dict[str, list[_Part]] = {"weight": []}
+        other_states: list[Mapping[str, Any]] = []
         for shard in shards:
-            self._set_other_states(shard.get("optimizer", {}))
+            other_states.append(shard.get("optimizer", {}))
             for name, source in shard["rows"].items():
-                begin, stop = shard["first_row"], shard["first_row"] + source.shape[0]
-                low, high = max(first, begin), min(end, stop)
-                target = self._target(name, source)
+                begin = shard["first_row"]
+                low, high = max(first, begin), min(end, begin + source.shape[0])
                 if low < high:
-                    target[low - first : high - first].copy_(source[low - begin : high - begin])
-                    found[name] = found.get(name, 0) + high - low
-        for name in ["weight", *found]:
-            if (count := found.get(name, 0)) != end - first:
-                raise ValueError(
-                    f"raggrad.dist.{_CLASS}.load_shards: {name}: expected rows {first} to {end - 1}, "
-                    f"got {count} of them"
-                )
+                    parts.setdefault(name, []).append(_Part(low, high, source[low - begin : high - begin]))
+        for name, found in parts.items():
+            _check_that_none_is_missing(name, first, end, found)
+        named = [(name, part) for name, found in parts.items() for part in found]
+        for target, part in [(self._target(name, part.rows), part) for name, part in named]:
+            target[part.first - first : part.end - first].copy_(part.rows)
+        for states in other_states:
+            self._set_other_states(states)
 
     # The optimizer keeps states with a row for each row of the shard, other states, and options.
 
@@ -163,6 +172,17 @@ class Checkpoints(nn.Module):
                 self._load_whole_states(mine[_STATES])
         except ValueError as error:
             error_msgs.append(f"{prefix.removesuffix('.')}: {error}" if prefix else str(error))
+
+
+def _check_that_none_is_missing(name: str, first: int, end: int, parts: Iterable[_Part]) -> None:
+    """Refuses parts that are not the rows [first, end), each once."""
+    ranges = sorted(part[:2] for part in parts)
+    bounds = [first, *(stop for _, stop in ranges)]
+    if [begin for begin, _ in ranges] != bounds[:-1] or bounds[-1] != end:
+        got = ", ".join(f"{begin} to {stop - 1}" for begin, stop in ranges) or "none"
+        raise ValueError(
+            f"raggrad.dist.{_CLASS}.load_shards: {name}: expected rows {first} to {end - 1}, each once, got {got}"
+        )
 
 
 class OptimizerStates(nn.Module):

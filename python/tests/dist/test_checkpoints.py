@@ -73,6 +73,30 @@ def test_torch_distributed_checkpoint_knows_the_names(tmp_path: Any, optimizer: 
         assert torch.equal(its, weight)
 
 
+def train_twice(rank: int, ranks: int, optimizer: str) -> Any:
+    bag = make(OPTIMIZERS[optimizer])
+    train(bag, rank, ranks, 0)
+    train(bag, rank, ranks, 1)
+    return bag.shard_state()
+
+
+def load_some(rank: int, optimizer: str, shards: list[Any]) -> None:
+    bag = make(OPTIMIZERS[optimizer])
+    before = copy.deepcopy(bag.shard_state())
+    for brought, got in (((1, 0), "0 to 3, 4 to 7"), ((0, 2), "0 to 3, 8 to 10"), ((0, 1, 0), "0 to 3, 0 to 3, .*")):
+        with pytest.raises(ValueError, match=f"load_shards: weight: expected rows 0 to 10, each once, got {got}$"):
+            bag.load_shards(shards[number] for number in brought)
+    after = bag.shard_state()
+    assert after["rows"].keys() == before["rows"].keys()
+    assert all(torch.equal(rows, before["rows"][name]) for name, rows in after["rows"].items())
+    assert after["optimizer"] == before["optimizer"]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "torch"])
+def test_nothing_changes_unless_every_shard_comes_once(optimizer: str) -> None:
+    run(1, load_some, optimizer, run(3, train_twice, 3, optimizer))
+
+
 def schedule(rank: int, ranks: int, optimizer: str, saved: Any) -> Any:
     """A learning rate that is halved after each step."""
     bag = make(OPTIMIZERS[optimizer])
