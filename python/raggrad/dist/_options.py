@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
 from ..settings import ACCUMULATIONS
+from ..torch._errors import whole_number
 
 _ACCUMULATIONS = (None, *ACCUMULATIONS)
 
@@ -15,17 +13,10 @@ def check_accumulation(name: str, accumulation: str | None) -> None:
         raise ValueError(f"raggrad.dist.{name}: accumulation: expected one of {_ACCUMULATIONS}, got {accumulation!r}")
 
 
-def whole_number(name: str, argument: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"raggrad.dist.{name}: {argument}: expected a whole number, got {value!r}") from None
-
-
 def padding_row(name: str, padding_idx: int | None, rows: int) -> int | None:
     """The row that padding_idx names, which may count from the end."""
     if padding_idx is None:
         return None
-    if not -rows <= whole_number(name, "padding_idx", padding_idx) < rows:
+    if not -rows <= whole_number(f"raggrad.dist.{name}: padding_idx", padding_idx) < rows:
         raise ValueError(f"raggrad.dist.{name}: padding_idx: expected -{rows} to {rows - 1}, got {padding_idx}")
     return padding_idx % rows

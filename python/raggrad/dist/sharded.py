@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..indexed_slices import MAX_ROWS
+from ..torch._errors import whole_number
 from ..torch._operators.segments import coalesce_rows
 from ..torch._operators.updates import apply_rows_
 from ..torch._optimizers.row_optimizer import RowOptimizer
@@ -27,7 +28,7 @@ from ._hot_rows import Copies, HotRows, send_ahead
 from ._lookup import Lookup
 from ._messages import Ranks
 from ._model import piece_bytes
-from ._options import check_accumulation, padding_row, whole_number
+from ._options import check_accumulation, padding_row
 from ._reproducible import MOST_EXACT_ROWS
 from ._sums import Rows, divided
 from .cost import NETWORK, Network
@@ -90,7 +91,7 @@ class ShardedEmbeddingBag(Checkpoints):
     ) -> None:
         super().__init__()
         for argument, value, least in (("num_embeddings", num_embeddings, 0), ("dim", dim, 1)):
-            if whole_number(_CLASS, argument, value) < least:
+            if whole_number(f"raggrad.dist.{_CLASS}: {argument}", value) < least:
                 raise ValueError(f"raggrad.dist.{_CLASS}: {argument}: expected at least {least}, got {value}")
         if num_embeddings > MAX_ROWS:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,6 +22,22 @@ def check_tensor(function: str, argument: str, value: Any) -> None:
     """Refuses an argument of the user's function that is no tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"raggrad.torch.{function}: {argument}: expected a tensor, got {type(value).__name__}")
+
+
+def check_number(where: str, value: Any) -> None:
+    """Refuses an argument that is no real number. `where` names function and argument."""
+    if not isinstance(value, (Real, Tensor)):
+        raise TypeError(f"{where}: expected a number, got {type(value).__name__}")
+
+
+def whole_number(where: str, value: Any) -> int:
+    """An argument that must be a whole number. `where` names function and argument."""
+    if isinstance(value, int):  # the one that torch.compile follows
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{where}: expected a whole number, got {value!r}") from None
 
 
 def check_range(function: str, argument: str, ids: Tensor, rows: int) -> None:

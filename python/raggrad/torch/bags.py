@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ._errors import check_range, check_tensor, named
+from ._errors import check_number, check_range, check_tensor, named, whole_number
 from ._operators import embeddings as ops
 from ._pooling import waiting
 from ._pooling.planned import FusedPlannedBag, PlannedBag, serves
@@ -241,6 +241,7 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
     if padding_idx is None:
         return None
     rows = weight.shape[0]
+    padding_idx = whole_number(f"raggrad.torch.{name}: padding_idx", padding_idx)
     if not -rows <= padding_idx < rows:
         expected = f"{-rows} to {rows - 1}" if rows else "None, because the table has no rows"
         raise ValueError(f"raggrad.torch.{name}: padding_idx: expected {expected}, got {padding_idx}")
@@ -248,6 +249,8 @@ def row_number(name: str, padding_idx: int | None, weight: Tensor) -> int | None
 
 
 def _limit_norms(name: str, weight: Tensor, ids: Tensor, max_norm: float, norm_type: float) -> None:
+    check_number(f"raggrad.torch.{name}: max_norm", max_norm)
+    check_number(f"raggrad.torch.{name}: norm_type", norm_type)
     if not torch.compiler.is_compiling():
         if waiting.must_not_wait(weight):
             waiting.refuse(name, "max_norm")

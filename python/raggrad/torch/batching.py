@@ -8,7 +8,7 @@ from torch import Tensor
 from ..batching import Cancellation
 from ..errors import CancelledError, DeadlineExceededError, OpError
 from ..raw_ops import UnbatchGrad
-from ._errors import check_tensor
+from ._errors import check_tensor, whole_number
 
 # The pieces that wait for their owner, by container, shared_name and id, with their graphs.
 _pieces: dict[tuple[str, str, int], Tensor] = {}
@@ -47,8 +47,11 @@ def unbatch_grad(
     """
     for argument, tensor in (("original_input", original_input), ("batch_index", batch_index), ("grad", grad)):
         check_tensor("unbatch_grad", argument, tensor)
+    for argument, text in (("container", container), ("shared_name", shared_name)):
+        if not isinstance(text, str):
+            raise TypeError(f"raggrad.torch.unbatch_grad: {argument}: expected a string, got {type(text).__name__}")
     where = container, shared_name
-    mine = (*where, int(id))
+    mine = (*where, whole_number("raggrad.torch.unbatch_grad: id", id))
     before = _pieces.get(mine)
     _pieces[mine] = grad
     try:

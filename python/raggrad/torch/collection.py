@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ._errors import check_tensor
 from ._pooling import stacked
 from ._pooling.waiting import must_not_wait
 from ._tables.data_parallel import refuse_data_parallel
@@ -71,6 +72,11 @@ class EmbeddingBagCollection(nn.Module):
     ) -> None:
         super().__init__()
         check_options(_CLASS, mode, False)
+        for argument, flag in (("sparse", sparse), ("include_last_offset", include_last_offset)):
+            if flag not in (True, False):
+                raise TypeError(f"raggrad.torch.{_CLASS}: {argument}: expected True or False, got {flag!r}")
+        if not isinstance(tables, Mapping | Sequence):
+            raise TypeError(f"raggrad.torch.{_CLASS}: tables: expected a dict or a list, got {type(tables).__name__}")
         self.mode, self.sparse = mode, sparse
         self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
         self._is_list = not isinstance(tables, Mapping)
@@ -104,6 +110,9 @@ class EmbeddingBagCollection(nn.Module):
 
     def forward(self, features: Any) -> Any:
         """Pools the bags of all features."""
+        if not hasattr(features, "__len__" if self._is_list else "keys"):
+            expected = "a list" if self._is_list else "a dict"
+            raise TypeError(f"raggrad.torch.{_CLASS}: features: expected {expected}, got {type(features).__name__}")
         if self._is_list:
             if len(features) != len(self._places):
                 raise ValueError(
@@ -129,6 +138,7 @@ class EmbeddingBagCollection(nn.Module):
         """Copies the rows of some or all tables, such as the weights of nn.EmbeddingBag modules."""
         for name, weight in weights.items():
             table = self.weight_of(name)
+            check_tensor(_feature(name), "weight", weight)
             if table.shape != weight.shape:
                 raise ValueError(
                     f"raggrad.torch.{_feature(name)}: expected a weight of shape {tuple(table.shape)}, "

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from ._optimizers.graph_steps import GraphSteps
 from ._optimizers.row_optimizer import RowOptimizer
-from ._optimizers.rule import Rule, check_number, new_state, state_type
+from ._optimizers.rule import Rule, check_option, new_state, state_type
 
 __all__ = ["RowwiseAdagrad", "SparseAdagrad", "SparseAdam", "SparseSGD"]
 
@@ -62,7 +62,7 @@ class SparseSGD(RowOptimizer):
     ) -> None:
         numbers = {"lr": lr, "weight_decay": weight_decay}
         for argument, value in numbers.items():
-            check_number("SparseSGD", argument, value, at_least=0.0)
+            check_option("SparseSGD", argument, value, at_least=0.0)
         super().__init__(params, {**numbers, "maximize": maximize}, fused)
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class SparseAdagrad(RowOptimizer):
         numbers = {"lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         numbers["initial_accumulator_value"] = initial_accumulator_value
         for argument, value in numbers.items():
-            check_number("SparseAdagrad", argument, value, at_least=0.0)
+            check_option("SparseAdagrad", argument, value, at_least=0.0)
         super().__init__(params, {**numbers, "maximize": maximize}, fused)
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
@@ -144,7 +144,7 @@ class RowwiseAdagrad(RowOptimizer):
     ) -> None:
         numbers = {"lr": lr, "eps": eps, "initial_accumulator_value": initial_accumulator_value}
         for argument, value in numbers.items():
-            check_number("RowwiseAdagrad", argument, value, at_least=0.0)
+            check_option("RowwiseAdagrad", argument, value, at_least=0.0)
         super().__init__(params, {**numbers, "maximize": maximize}, fused)
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
@@ -175,12 +175,12 @@ class SparseAdam(RowOptimizer):
         *,
         fused: bool = False,
     ) -> None:
-        check_number("SparseAdam", "lr", lr, above=0.0)
-        check_number("SparseAdam", "eps", eps, above=0.0)
+        check_option("SparseAdam", "lr", lr, above=0.0)
+        check_option("SparseAdam", "eps", eps, above=0.0)
         if not isinstance(betas, Sequence) or len(betas) != 2:
             raise ValueError(f"raggrad.torch.optim.SparseAdam: betas: expected two numbers, got {betas}")
         for i, beta in enumerate(betas):
-            check_number("SparseAdam", f"betas[{i}]", beta, at_least=0.0, below=1.0)
+            check_option("SparseAdam", f"betas[{i}]", beta, at_least=0.0, below=1.0)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}, fused)
 
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:

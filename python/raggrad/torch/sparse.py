@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..indexed_slices import MAX_ROWS
-from ._errors import check_range, check_tensor, named
+from ._errors import check_number, check_range, check_tensor, named, whole_number
 from ._operators import sparse as ops
 from ._operators.segments import coalesce_rows
 from ._settings import order_of
@@ -46,6 +46,9 @@ def index_add(
     check_tensor("index_add", "input", input)
     check_tensor("index_add", "index", index)
     check_tensor("index_add", "source", source)
+    dim = whole_number("raggrad.torch.index_add: dim", dim)
+    if not (input.is_complex() and isinstance(alpha, complex)):
+        check_number("raggrad.torch.index_add: alpha", alpha)
     if input.dim() == 0 and source.dim() == 0:
         return index_add(input[None], dim, index, source[None], alpha=alpha, accumulation=accumulation)[0]
     _check_source(input, dim, index, source)
@@ -159,7 +162,12 @@ def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor,
     if coo.shape[:1].numel() and not coo.shape[1:].numel():  # an entry would lie outside of the tensor
         raise ValueError(f"raggrad.torch.fill_empty_rows: coo: expected columns, got shape {tuple(coo.shape)}")
     values = entries.values()
-    default = torch.as_tensor(default_value, dtype=values.dtype, device=values.device)
+    try:
+        default = torch.as_tensor(default_value, dtype=values.dtype, device=values.device)
+    except TypeError:
+        raise TypeError(
+            f"raggrad.torch.fill_empty_rows: default_value: expected a number, got {type(default_value).__name__}"
+        ) from None
     try:
         filled, indices, empty_rows, _ = ops.fill_empty_rows(
             values, default, entries.indices().t().contiguous(), list(coo.shape)

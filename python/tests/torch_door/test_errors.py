@@ -105,6 +105,14 @@ def test_errors(case: str) -> None:
         call()
 
 
+def unbatch(**options: Any) -> Callable[[], Any]:
+    return lambda: rt.unbatch_grad(WEIGHT, IDS, WEIGHT, **{"id": 7, **options})
+
+
+def add(**options: Any) -> Callable[[], Any]:
+    return lambda: rt.index_add(**{"input": WEIGHT, "dim": 0, "index": IDS, "source": WEIGHT[:3], **options})
+
+
 LIST = [1, 2, 3]
 NO_TENSORS = {
     "input": (lambda: rt.embedding(LIST, WEIGHT), "embedding: input"),
@@ -127,7 +135,18 @@ def test_arguments_that_are_no_tensors(case: str) -> None:
 
 
 TYPES = {
-    "padding_idx": (bag(padding_idx=1.5), "embedding_bag: padding_idx: expected Optional[int], got float"),
+    "padding_idx": (bag(padding_idx=1.5), "embedding_bag: padding_idx: expected a whole number, got 1.5"),
+    "padding_idx's text": (lambda: rt.embedding(IDS, WEIGHT, "1"), "embedding: padding_idx: expected a whole number, "),
+    "max_norm": (bag(max_norm="one"), "embedding_bag: max_norm: expected a number, got str"),
+    "norm_type": (lambda: rt.embedding(IDS, WEIGHT, None, 1.0, None), "embedding: norm_type: expected a number, got N"),
+    "dim": (add(dim="rows"), "index_add: dim: expected a whole number, got 'rows'"),
+    "fraction of a dim": (add(dim=0.5), "index_add: dim: expected a whole number, got 0.5"),
+    "alpha": (add(alpha="2"), "index_add: alpha: expected a number, got str"),
+    "complex alpha": (add(alpha=1j), "index_add: alpha: expected a number, got complex"),
+    "default_value": (lambda: rt.fill_empty_rows(coo(IDS.double()), None), "fill_empty_rows: default_value: expected "),
+    "id": (unbatch(id=1.5), "unbatch_grad: id: expected a whole number, got 1.5"),
+    "container": (unbatch(container=None), "unbatch_grad: container: expected a string, got NoneType"),
+    "shared_name": (unbatch(shared_name=["a"]), "unbatch_grad: shared_name: expected a string, got list"),
     "include_last_offset": (bag(include_last_offset="no"), "embedding_bag: include_last_offset: expected bool, got s"),
     "sparse": (lambda: rt.embedding(IDS, WEIGHT, sparse="no"), "embedding: sparse: expected bool, got str"),
     "accumulation": (lambda: rt.coalesce(coo(IDS.double()), accumulation=1), "coalesce: accumulation: expected Opti"),
@@ -142,6 +161,28 @@ TYPES = {
 def test_arguments_of_another_type(case: str) -> None:
     call, text = TYPES[case]
     with pytest.raises(TypeError, match=re.escape(f"raggrad.torch.{text}")):
+        call()
+
+
+COLLECTION = {
+    "tables": (lambda: rt.EmbeddingBagCollection(None), "tables: expected a dict or a list, got NoneType"),
+    "flag": (lambda: tables(include_last_offset="no"), "include_last_offset: expected True or False, got 'no'"),
+    "sparse": (lambda: tables(sparse=None), "sparse: expected True or False, got None"),
+    "padding_idx": (lambda: tables(padding_idx="1"), "feature 'a': padding_idx: expected a whole number, got '1'"),
+    "features": (lambda: tables()(IDS), "features: expected a dict, got Tensor"),
+    "list of features": (lambda: rt.EmbeddingBagCollection([(3, 2)])(7), "features: expected a list, got int"),
+    "weight": (lambda: tables().load_tables({"a": [1.0]}), "feature 'a': weight: expected a tensor, got list"),
+}
+
+
+def tables(**options: Any) -> Any:
+    return rt.EmbeddingBagCollection({"a": (3, 2)}, **options)
+
+
+@pytest.mark.parametrize("case", COLLECTION)
+def test_arguments_of_a_collection_of_another_type(case: str) -> None:
+    call, text = COLLECTION[case]
+    with pytest.raises(TypeError, match=re.escape(f"raggrad.torch.EmbeddingBagCollection: {text}")):
         call()
 
 

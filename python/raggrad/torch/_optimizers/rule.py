@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from .._errors import check_number
 
 
 class Rule(NamedTuple):
@@ -28,7 +29,7 @@ def new_state(table: Tensor, value: float) -> Tensor:
     return torch.full_like(table, value, dtype=state_type(table), memory_format=torch.contiguous_format)
 
 
-def check_number(
+def check_option(
     name: str,
     argument: str,
     value: float | Tensor,
@@ -38,13 +39,13 @@ def check_number(
     below: float | None = None,
 ) -> None:
     """Refuses numbers out of range, and NaN."""
-    if not isinstance(value, Real | Tensor):
-        raise TypeError(f"raggrad.torch.optim.{name}: {argument}: expected a number, got {type(value).__name__}")
+    where = f"raggrad.torch.optim.{name}: {argument}"
+    check_number(where, value)
     if isinstance(value, Tensor) and value.numel() != 1:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected one number, got {value.numel()}")
+        raise ValueError(f"{where}: expected one number, got {value.numel()}")
     if at_least is not None and not value >= at_least:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected at least {at_least}, got {value}")
+        raise ValueError(f"{where}: expected at least {at_least}, got {value}")
     if above is not None and not value > above:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected more than {above}, got {value}")
+        raise ValueError(f"{where}: expected more than {above}, got {value}")
     if below is not None and not value < below:
-        raise ValueError(f"raggrad.torch.optim.{name}: {argument}: expected less than {below}, got {value}")
+        raise ValueError(f"{where}: expected less than {below}, got {value}")
