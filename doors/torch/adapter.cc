@@ -23,7 +23,8 @@ struct TypePair {
   ScalarType torch;
   DType dtype;
 };
-constexpr std::array<TypePair, 12> kTypes = {{{ScalarType::Float, DType::kFloat32},
+// Operators refuse those that they do not have, and name them.
+constexpr std::array<TypePair, 19> kTypes = {{{ScalarType::Float, DType::kFloat32},
                                               {ScalarType::Long, DType::kInt64},
                                               {ScalarType::Int, DType::kInt32},
                                               {ScalarType::BFloat16, DType::kBFloat16},
@@ -34,13 +35,23 @@ constexpr std::array<TypePair, 12> kTypes = {{{ScalarType::Float, DType::kFloat3
                                               {ScalarType::Short, DType::kInt16},
                                               {ScalarType::Bool, DType::kBool},
                                               {ScalarType::ComplexFloat, DType::kComplex64},
-                                              {ScalarType::ComplexDouble, DType::kComplex128}}};
+                                              {ScalarType::ComplexDouble, DType::kComplex128},
+                                              {ScalarType::UInt16, DType::kUInt16},
+                                              {ScalarType::UInt32, DType::kUInt32},
+                                              {ScalarType::UInt64, DType::kUInt64},
+                                              {ScalarType::Float8_e5m2, DType::kFloat8E5M2},
+                                              {ScalarType::Float8_e4m3fn, DType::kFloat8E4M3FN},
+                                              {ScalarType::Float8_e5m2fnuz, DType::kFloat8E5M2FNUZ},
+                                              {ScalarType::Float8_e4m3fnuz, DType::kFloat8E4M3FNUZ}}};
 
-// kInvalid for types that raggrad does not have; operators refuse it and name the argument.
-DType DTypeOf(const TorchTensor& tensor) {
-  const ScalarType type = tensor.scalar_type();
+DType DTypeOf(std::string_view op, const TorchTensor& tensor) {
+  int32_t number = 0;  // scalar_type() would throw for some
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &number));
+  const auto type = static_cast<ScalarType>(number);
   const auto* const found = std::ranges::find(kTypes, type, &TypePair::torch);
-  return found == kTypes.end() ? DType::kInvalid : found->dtype;
+  if (found != kTypes.end()) return found->dtype;
+  Throw(op, MakeError(Code::kInvalidArgument, "[dtype: expected one that raggrad has, got ",
+                      ::torch::headeronly::toString(type), "]"));
 }
 
 ScalarType TorchTypeOf(DType dtype) noexcept {
@@ -201,14 +212,14 @@ Call::~Call() = default;
 TensorView Call::View(const TorchTensor& tensor) {
   const TorchTensor* rows = &tensor;
   if (!tensor.is_contiguous()) rows = &copies_.emplace_back(::torch::stable::contiguous(tensor));
-  return {rows->const_data_ptr(), DTypeOf(tensor), ShapeOf(tensor), DeviceOf(tensor)};
+  return {rows->const_data_ptr(), DTypeOf(op_, tensor), ShapeOf(tensor), DeviceOf(tensor)};
 }
 
 MutableTensorView Call::Mutable(const TorchTensor& tensor, std::string_view name) {
   if (!tensor.is_contiguous()) {
     Throw(op_, MakeError(Code::kInvalidArgument, "[", name, ": expected a contiguous tensor]"));
   }
-  return {tensor.mutable_data_ptr(), DTypeOf(tensor), ShapeOf(tensor), DeviceOf(tensor)};
+  return {tensor.mutable_data_ptr(), DTypeOf(op_, tensor), ShapeOf(tensor), DeviceOf(tensor)};
 }
 
 TorchTensor Call::Take(Tensor output) { return memory_->Take(output); }

@@ -27,14 +27,15 @@ TwoTensors CoalesceRows(const TorchTensor& values, const TorchTensor& rows, int6
 TorchTensor IndexAdd(const TorchTensor& input, const TorchTensor& source, const TorchTensor& index, double alpha,
                      const MaybeText& accumulation) {
   Call call("index_add", input, accumulation);
+  const TensorView rows = call.View(source);
   if (input.dim() == 0 || source.scalar_type() != input.scalar_type()) {
     call.Check(Status(Code::kInvalidArgument, "[source: expected rows of the dtype of input]"));
   }
   TorchTensor sum = ::torch::stable::new_empty(input, input.sizes());
   ::torch::stable::copy_(sum, input);
   // One step of gradient descent with a negative rate: w - (-alpha * g).
-  call.Check(ApplyRows({call.View(source), call.View(index), input.size(0)}, Sgd{-alpha}, call.Mutable(sum, "input"),
-                       call.context()));
+  call.Check(
+      ApplyRows({rows, call.View(index), input.size(0)}, Sgd{-alpha}, call.Mutable(sum, "input"), call.context()));
   return sum;
 }
 

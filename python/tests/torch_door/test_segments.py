@@ -38,6 +38,16 @@ def test_sparse_segments(dtype: Any, ids: Any, combiner: str) -> None:
     check_gradient(ours, theirs, data)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_sums_of_unsigned_numbers(dtype: Any) -> None:
+    """Beyond the largest they begin again at 0, as TensorFlow's do."""
+    largest = torch.iinfo(dtype).max
+    data, ids = torch.tensor([[largest], [2], [3]], dtype=dtype), torch.tensor([0, 1, 1])
+    sums = {"all": rt.segment_sum(data, ids), "some": rt.sparse_segment_sum(data, torch.tensor([1, 0, 1]), ids)}
+    assert {name: found.tolist() for name, found in sums.items()} == {"all": [[largest], [5]], "some": [[2], [1]]}
+    assert all(found.dtype == dtype for found in sums.values())
+
+
 @pytest.mark.parametrize("order", ["ascending", "any"])
 @pytest.mark.parametrize("combiner", POWERS)
 @pytest.mark.parametrize("ids", [torch.int32, torch.int64])
