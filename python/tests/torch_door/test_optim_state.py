@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .door import FLOATS, torch
+from .door import FLOATS, ROWS, WIDTH, rt, torch
 from .optimizers import PAIRS, assert_same_bits, every_optimizer, parameter, train
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda optimizer: pickle.loads(pickle.dumps(optimizer))}
@@ -44,6 +44,26 @@ def test_checkpoints_of_torch(name: str, way: str) -> None:
     weights = train(optimizer, table, range(5)).clone()
     state = copy.deepcopy(optimizer.state_dict())
     torch.testing.assert_close(resume_from(state, load, weights), train(optimizer, table, range(5, 10)))
+
+
+@every_optimizer
+@pytest.mark.parametrize("fused", [False, True])
+def test_states_for_torch_distributed_checkpoint(name: str, fused: bool) -> None:
+    """They are loaded before the first step, which torch would otherwise take with a dense gradient."""
+    checkpoint = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+    states = []
+    for lr in (0.1, 1.0):
+        bag = rt.EmbeddingBag(ROWS, WIDTH, mode="sum", sparse=True)
+        optimizer = PAIRS[name].ours(bag.parameters(), lr=lr, fused=fused)
+        if states:
+            optimizer.make_states(bag.weight)
+            checkpoint.set_optimizer_state_dict(bag, optimizer, optim_state_dict=states[0])
+        else:
+            bag(torch.tensor([[1, 2, 1]])).sum().backward()
+            optimizer.step()
+        states.append(copy.deepcopy(checkpoint.get_optimizer_state_dict(bag, optimizer)))
+    assert states[1]["param_groups"] == states[0]["param_groups"]
+    torch.testing.assert_close(states[1]["state"], states[0]["state"], rtol=0, atol=0)
 
 
 def test_a_checkpoint_with_momentum() -> None:
