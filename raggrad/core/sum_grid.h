@@ -74,12 +74,30 @@ template <class Count>
           .shrink = scale > 0 ? PowerOfTwo(-scale) : 1.0};
 }
 
+// 2^exponent of a magic number 1.5 * 2^exponent.
+[[gnu::always_inline]] constexpr inline double PowerOfMagic(double magic) noexcept {
+  return __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, magic) - (uint64_t{1} << 51));
+}
+
+// The magnitude from which contributions lie on the grid, so that rounding to it changes nothing. A float is a multiple
+// of its own last place, 2^(e - 23), so it lies on the grid of 2^(E + 1 + L - 52) if e >= E + L - 28. Most do: the
+// exponents of a row seldom differ by more than 20. Two grids of double hold all that have e >= E + 2 L - 51.
+[[gnu::always_inline]] constexpr inline double OnGridFrom(const SumGrid<float>& grid) noexcept {
+  return PowerOfMagic(grid.magic) * 0x1p-29;
+}
+[[gnu::always_inline]] constexpr inline double OnGridFrom(const SumGrid<double>& grid) noexcept {
+  return grid.scale == 1.0 ? PowerOfMagic(grid.magic2) : __builtin_inf();
+}
+
 // The result of a finished sum, rounded once, in an environment that flushes subnormals. A zero is +0. The sum of
 // floats is a multiple of 2^-149, so one that is subnormal in float needs no rounding, and all machines flush the same
 // values.
 [[gnu::always_inline]] constexpr inline float RoundSum(const SumGrid<float>&, double sum) noexcept {
   return static_cast<float>(sum) + 0.0F;
 }
+
+inline constexpr double kSmallestFloat = 0x1p-126;                            // the smallest normal one
+inline constexpr double kRoundedToSmallestFloat = kSmallestFloat - 0x1p-150;  // and what is rounded to it, from here on
 
 // x, or +0 if it is still subnormal when rounded: above `limit` it rounds to `smallest`, the smallest normal number.
 // Quotients need this: machines differ in which of them they flush.
@@ -91,8 +109,7 @@ template <class Count>
 
 // The same for a sum that is divided before it is rounded.
 [[gnu::always_inline]] constexpr inline float RoundSum(const SumGrid<float>&, double sum, double divisor) noexcept {
-  constexpr double kSmallest = 0x1p-126;
-  return static_cast<float>(WithoutSubnormals(sum / divisor, kSmallest, kSmallest - 0x1p-150));
+  return static_cast<float>(WithoutSubnormals(sum / divisor, kSmallestFloat, kRoundedToSmallestFloat));
 }
 
 // The same for the two sums of double; divisor 1 costs nothing if the compiler sees it.

@@ -4,6 +4,11 @@
 
 #include <cstdint>
 #include <type_traits>
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/core/isa.h"
@@ -34,58 +39,84 @@ template <Isa I, class T>
   }
 }
 
-// Vectors of the bits of bfloat16, before and after they are widened.
-template <int64_t kLanes>
-struct BFloat16Bits {
-  typedef uint16_t Narrow __attribute__((vector_size(kLanes * 2)));  // NOLINT: as above
-  typedef uint32_t Wide __attribute__((vector_size(kLanes * 4)));    // NOLINT
-};
-
-// Whether LoadAs takes half: on the levels of x86 that have F16C.
+// Whether LoadAs takes half: all levels but the baseline of x86 can widen it.
 template <Isa I>
-inline constexpr bool kLoadsHalf = I == Isa::kX86V3 || I == Isa::kX86V4;
+inline constexpr bool kLoadsHalf = I != Isa::kX86V1;
 
 // Whether values of type T are widened in memory before vectors of them are loaded.
 template <Isa I, class T>
 inline constexpr bool kWidensInMemory = std::is_same_v<T, Half> && !kLoadsHalf<I>;
 
-#if defined(__F16C__)
-// Loads a vector of half. The AVX-512 intrinsic takes a mask of all lanes: g++ 12 warns about the one without a mask.
+// LoadHalf and LoadBFloat16 widen in registers. Compilers would take the vectors apart and put them together again.
+// Intrinsics of AVX-512 take a mask of all lanes: g++ 12 warns about the ones without a mask.
+#if defined(__aarch64__)
 template <class V>
 [[gnu::always_inline]] inline V LoadHalf(const Half* values) noexcept {
-  [[maybe_unused]] const auto* const halves = reinterpret_cast<const __m128i*>(values);
-  if constexpr (sizeof(V) == 16) {
-    return reinterpret_cast<V>(_mm_cvtph_ps(_mm_loadl_epi64(halves)));
-  } else if constexpr (sizeof(V) == 32) {
-    return reinterpret_cast<V>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
-  } else {
+  float16x4_t halves;
+  __builtin_memcpy(&halves, values, sizeof(halves));
+  return reinterpret_cast<V>(vcvt_f32_f16(halves));
+}
+
+template <class V>
+[[gnu::always_inline]] inline V LoadBFloat16(const BFloat16* values) noexcept {
+  uint16x4_t bits;
+  __builtin_memcpy(&bits, values, sizeof(bits));
+  const uint16x4_t zeros = vdup_n_u16(0);  // a zip is twice as fast as a shift that widens (Neoverse V1)
+  return reinterpret_cast<V>(vzip1q_u16(vcombine_u16(zeros, zeros), vcombine_u16(bits, zeros)));
+}
+#else
+template <class V>
+[[gnu::always_inline]] inline V LoadHalf([[maybe_unused]] const Half* values) noexcept {
+  V vector = {};  // the level without F16C never calls this
 #if defined(__AVX512F__)
-    const auto* const all = reinterpret_cast<const __m256i*>(values);
-    return reinterpret_cast<V>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(all)));
+  const auto* const halves32 = reinterpret_cast<const __m256i*>(values);
+  if constexpr (sizeof(V) == 64)
+    vector = reinterpret_cast<V>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(halves32)));
 #endif
+#if defined(__F16C__)
+  const auto* const halves = reinterpret_cast<const __m128i*>(values);
+  if constexpr (sizeof(V) == 32) vector = reinterpret_cast<V>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+  if constexpr (sizeof(V) == 16) vector = reinterpret_cast<V>(_mm_cvtph_ps(_mm_loadl_epi64(halves)));
+#endif
+  return vector;
+}
+
+// A float is a bfloat16 and 16 zero bits below it.
+template <class V>
+[[gnu::always_inline]] inline V LoadBFloat16(const BFloat16* values) noexcept {
+  V vector;
+  const auto* const bits = reinterpret_cast<const __m128i*>(values);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 64) {
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
+    const __m512i wide = _mm512_maskz_cvtepu16_epi32(0xffff, narrow);
+    vector = reinterpret_cast<V>(_mm512_maskz_slli_epi32(0xffff, wide, 16));
   }
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(V) == 32) {
+    vector = reinterpret_cast<V>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(bits)), 16));
+  }
+#endif
+  if constexpr (sizeof(V) == 16) {
+    vector = reinterpret_cast<V>(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(bits)));
+  }
+  return vector;
 }
 #endif
 
 // Loads a vector of values that need no conversion, or of 16-bit types, which widen in registers.
 template <class V, class T>
 [[gnu::always_inline]] inline V LoadAs(const T* values) noexcept {
-#if defined(__F16C__)
-  if constexpr (std::is_same_v<T, Half>) return LoadHalf<V>(values);
-#else
-  static_assert(!std::is_same_v<T, Half>);
-#endif
-  V vector;
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    constexpr int64_t kLanes = sizeof(V) / sizeof(float);
-    typename BFloat16Bits<kLanes>::Narrow narrow;
-    __builtin_memcpy(&narrow, values, sizeof(narrow));
-    const auto wide = __builtin_convertvector(narrow, typename BFloat16Bits<kLanes>::Wide) << 16;
-    __builtin_memcpy(&vector, &wide, sizeof(vector));
+  if constexpr (std::is_same_v<T, Half>) {
+    return LoadHalf<V>(values);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return LoadBFloat16<V>(values);
   } else {
+    V vector;
     __builtin_memcpy(&vector, values, sizeof(vector));
+    return vector;
   }
-  return vector;
 }
 
 template <Isa I, class T>

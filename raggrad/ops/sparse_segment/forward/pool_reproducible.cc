@@ -24,10 +24,11 @@ struct PoolTerms {
   [[gnu::always_inline]] SumType<T> factor(int64_t id) const noexcept {
     return kWeighted ? job.weights[id] : SumType<T>{1};
   }
-  [[gnu::always_inline]] SumType<T> largest(int64_t id) const noexcept {
-    const SumType<T> largest = LargestFinite<I>(row(id), width());
-    return kWeighted ? LargestProduct<I>(row(id), width(), largest, factor(id)) : largest;
+  [[gnu::always_inline]] Magnitudes<SumType<T>> magnitudes(int64_t id) const noexcept {
+    const auto of_row = MagnitudesOf<I>(row(id), width());
+    return kWeighted ? ProductMagnitudes<I>(row(id), width(), of_row, factor(id)) : of_row;
   }
+  [[gnu::always_inline]] SumType<T> smallest(int64_t) const noexcept { return 0; }
 };
 
 // Calls f(terms) with terms that know whether there are weights.
@@ -67,19 +68,28 @@ void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t
     for (int64_t s = 0; s < batch.count; ++s) {
       const int64_t begin = batch.starts[s];
       const int64_t end = batch.starts[s + 1];
-      const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
       const double divisor = DivisorOf<I>(job, batch.rows[s], end - begin);
-      FinishRow<I>(job.output + batch.rows[s] * job.width, job.width, divisor,
-                   [&](int64_t column, int64_t columns, SumType<T>* target) {
-                     SumAndRound<I>(terms, grid, begin, end, column, columns, divisor, target);
-                   });
+      T* const out = job.output + batch.rows[s] * job.width;
+      if constexpr (std::is_same_v<SumType<T>, float>) {
+        double sums[kExactColumns];
+        if (job.width <= kExactColumns && SumUnknownTerms<I>(terms, begin, end, sums)) {
+          FinishRow<I>(out, job.width, divisor, [&](int64_t, int64_t columns, float* target) {
+            RoundRow<I>(UnknownGrid<I>::grid, sums, kExactColumns, divisor, target, columns);
+          });
+          continue;
+        }
+      }
+      const RowGrid<I, SumType<T>> grid(MagnitudesOfTerms<I>(terms, begin, end), end - begin);
+      FinishRow<I>(out, job.width, divisor, [&](int64_t column, int64_t columns, SumType<T>* target) {
+        SumAndRound<I>(terms, grid, begin, end, column, columns, divisor, target);
+      });
     }
   });
 }
 
 template <Isa I, class T, class Idx>
 SumType<T> Largest(const PoolJob<T, Idx>& job, cpu::Span ids) noexcept {
-  return WithTerms<I>(job, [&](const auto& terms) { return LargestTerm<I>(terms, ids.begin, ids.end); });
+  return WithTerms<I>(job, [&](const auto& terms) { return MagnitudesOfTerms<I>(terms, ids.begin, ids.end).largest; });
 }
 
 template <Isa I, class T, class Idx>

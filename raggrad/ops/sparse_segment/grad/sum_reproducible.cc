@@ -29,11 +29,15 @@ struct GradTerms {
     const int64_t segment = job.sum.contributions[k].segment();
     return lies_ready() ? job.rows[segment].factor : job.sum.scales[segment];
   }
-  [[gnu::always_inline]] SumType<T> largest(int64_t k) const noexcept {
+  [[gnu::always_inline]] Magnitudes<SumType<T>> magnitudes(int64_t k) const noexcept {
     const int64_t segment = job.sum.contributions[k].segment();
-    if (lies_ready() && job.sum.contribution_scales == nullptr) return job.rows[segment].largest;
-    const SumType<T> largest = lies_ready() ? job.rows[segment].largest : LargestFinite<I>(row(k), width());
-    return kScaled ? LargestProduct<I>(row(k), width(), largest, factor(k)) : largest;
+    if (lies_ready() && job.sum.contribution_scales == nullptr) return job.rows[segment].magnitudes;
+    const auto of_row = lies_ready() ? job.rows[segment].magnitudes : MagnitudesOf<I>(row(k), width());
+    return kScaled ? ProductMagnitudes<I>(row(k), width(), of_row, factor(k)) : of_row;
+  }
+  [[gnu::always_inline]] SumType<T> smallest(int64_t k) const noexcept {
+    const SumType<T> of_row = job.rows[job.sum.contributions[k].segment()].magnitudes.smallest;
+    return job.sum.contribution_scales == nullptr ? of_row : of_row * Magnitude<I>(factor(k));
   }
 };
 
@@ -89,7 +93,7 @@ void SumRows(const ReproducibleJob<T, C>& job, int64_t row_begin, int64_t row_en
     for (int64_t row = row_begin; row < row_end; ++row) {
       const int64_t begin = job.sum.row_starts[row];
       const int64_t end = job.sum.row_starts[row + 1];
-      const auto grid = GridOf(LargestTerm<I>(terms, begin, end), end - begin);
+      const RowGrid<I, SumType<T>> grid(MagnitudesOfTerms<I>(terms, begin, end), end - begin);
       FinishRow<I>(job.sum, row, [&](int64_t column, int64_t columns, SumType<T>* target) {
         SumAndRound<I>(terms, grid, begin, end, column, columns, 1.0, target);
       });
@@ -99,8 +103,9 @@ void SumRows(const ReproducibleJob<T, C>& job, int64_t row_begin, int64_t row_en
 
 template <Isa I, class T, class C>
 SumType<T> Largest(const ReproducibleJob<T, C>& job, cpu::Span contributions) noexcept {
-  return WithTerms<I>(job,
-                      [&](const auto& terms) { return LargestTerm<I>(terms, contributions.begin, contributions.end); });
+  return WithTerms<I>(job, [&](const auto& terms) {
+    return MagnitudesOfTerms<I>(terms, contributions.begin, contributions.end).largest;
+  });
 }
 
 template <Isa I, class T, class C>
@@ -125,7 +130,7 @@ void Describe(const T* rows, int64_t count, int64_t width, const SumType<T>* sca
   for (int64_t row = 0; row < count; ++row) {
     const SumType<T> factor = scales != nullptr ? scales[row] : SumType<T>{1};
     const T* const values = rows + row * width;
-    out[row] = {factor, LargestProduct<I>(values, width, LargestFinite<I>(values, width), factor)};
+    out[row] = {factor, ProductMagnitudes<I>(values, width, MagnitudesOf<I>(values, width), factor)};
   }
 }
 

@@ -7,14 +7,15 @@
 #include "raggrad/core/sum_grid.h"
 #include "raggrad/cpu/exact_split.h"
 #include "raggrad/ops/sparse_segment/grad/sum_rows.h"
+#include "raggrad/ops/sparse_segment/magnitudes.h"
 
 namespace raggrad::sparse_segment {
 
-// A row of the gradient. Factor and magnitude lie together, because both are looked up in random order.
+// A row of the gradient. Factor and magnitudes lie together, because both are looked up in random order.
 template <class A>
 struct SegmentRow {
-  A factor;   // of the row's contributions, unless these have their own
-  A largest;  // the largest finite magnitude in the row times the factor
+  A factor;                  // of the row's contributions, unless these have their own
+  Magnitudes<A> magnitudes;  // of the row times the factor
 };
 
 template <class T, class C>

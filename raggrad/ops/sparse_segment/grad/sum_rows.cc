@@ -44,7 +44,7 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
         totals[v] += kScaled ? x * scale : x;
       }
     };
-    if constexpr (kWidensInMemory<I, T> || std::is_same_v<T, BFloat16>) {
+    if constexpr (kWidensInMemory<I, T> || (std::is_same_v<T, BFloat16> && I != Isa::kArmV8)) {
       A wide[kVectors * kLanes];
       cpu::Convert<I>::WidenRow(row, wide, kVectors * kLanes);
       add(wide);
@@ -52,7 +52,7 @@ template <Isa I, bool kScaled, int kVectors, class T, class C>
       add(row);
     }
   });
-  if constexpr (kIsShortFloat<T>) {
+  if constexpr (kIsShortFloat<T> && I != Isa::kArmV8) {
     __builtin_memcpy(sums, totals, sizeof(totals));
   } else {  // g++ 12 would keep the sums in memory, and copy them from there
     using InMemory = typename Vector<I, A>::InMemory;

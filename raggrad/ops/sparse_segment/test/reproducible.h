@@ -26,6 +26,28 @@ void AppendRow(const Terms<A>& terms, double divisor, std::vector<T>& out) {
   }
 }
 
+// Rows of one sum: 1 and -1, which cancel from three rows on, rows of zeros, and last a row of numbers with all bits
+// set and an exponent `depth` below that of 1. From some depth on these do not lie on the grid. Column 0 has only
+// the 1.
+template <class T>
+std::vector<T> RowsBelowOne(int64_t rows, int64_t width, int depth) {
+  using A = decltype(Widen(T{}));
+  const double all_bits = std::is_same_v<T, Half>       ? 2 - 0x1p-10
+                          : std::is_same_v<T, BFloat16> ? 2 - 0x1p-7
+                          : std::is_same_v<T, float>    ? 2 - 0x1p-23
+                                                        : 2 - 0x1p-52;
+  std::vector<T> values;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t c = 0; c < width; ++c) {
+      double x = c == 0 ? 0.0 : row == 0 && rows > 2 ? 1.0 : row == 1 && rows > 2 ? -1.0 : 0.0;
+      if (c == 0 && row == 0) x = 1.0;
+      if (c > 0 && row == rows - 1) x = std::ldexp(c % 2 == 0 ? all_bits : -all_bits, -depth - static_cast<int>(c % 3));
+      Narrow(static_cast<A>(x), values.emplace_back());
+    }
+  }
+  return values;
+}
+
 // The rows of the gradient of good ids.
 template <class T>
 Rows<T> ReproducibleGrad(SegmentCombiner combiner, const T* grad, int64_t width, const std::vector<int64_t>& indices,

@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "raggrad/ops/sparse_segment/exact_lanes.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 #include "raggrad/ops/sparse_segment/test/reproducible.h"
@@ -119,6 +124,34 @@ TYPED_TEST(SparseSegmentForwardReproducibleTest, HasTheBitsOfTheDefinitionInRand
   }
 }
 
+// Numbers that lie on the grid already are not rounded to it.
+TYPED_TEST(SparseSegmentForwardReproducibleTest, RoundsWhatDoesNotLieOnTheGrid) {
+  for (const int64_t rows : {1, 2, 3, 4, 7, 40}) {
+    for (const int64_t width : {2, 5, 70, 300}) {
+      for (int depth = 0; depth < 60; ++depth) {
+        SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", depth " + std::to_string(depth));
+        Case<TypeParam> c;
+        c.segments = 1;
+        c.data = {reference::RowsBelowOne<TypeParam>(rows, width, depth), Shape{rows, width}};
+        std::vector<int64_t> indices(static_cast<size_t>(rows));
+        std::iota(indices.begin(), indices.end(), int64_t{0});
+        c.indices = indices;
+        c.segment_ids = std::vector<int64_t>(static_cast<size_t>(rows), 0);
+        c.ExpectDefinition(kCombiners[depth % 3]);
+      }
+    }
+  }
+}
+
+// Means of segments of every length are rounded as by a division, and so are means of numbers without a finite sum.
+TYPED_TEST(SparseSegmentForwardReproducibleTest, DividesByEveryCount) {
+  std::mt19937 random(6);
+  for (int64_t n = 1; n < 300; ++n) {
+    SCOPED_TRACE(std::to_string(n) + " ids");
+    Case<TypeParam>::Random(n, 5, 37, 1, n % 4 == 0 ? 4 : 0, random).ExpectDefinition(kCombiners[n % 3]);
+  }
+}
+
 TYPED_TEST(SparseSegmentForwardReproducibleTest, SplitsALongSegment) {
   std::mt19937 random(3);
   for (const int64_t width : {1, 100}) {
@@ -158,6 +191,35 @@ TYPED_TEST(SparseSegmentForwardReproducibleTest, EveryAllocationFailureIsReporte
     ExpectEveryAllocationFailureIsReported(
         Reproducible(ctx), [&](const Context& failing) { return c.Pool(SegmentCombiner::kMean, failing).status(); });
   });
+}
+
+// The last bit of a quotient seldom shows in a float, so this looks at the doubles. On the level that all machines
+// have.
+TEST(SparseSegmentForwardReproducible, QuotientsAreThoseOfADivision) {
+  using Division = sparse_segment::Division<kBaselineIsa>;
+  std::mt19937_64 random(7);
+  const auto number = [&](int exponents) {
+    const double fraction = 1 + static_cast<double>(random() >> 12) * 0x1p-52;
+    return std::ldexp(random() % 2 == 0 ? fraction : -fraction,
+                      static_cast<int>(random() % 256) * exponents / 256 - 126);
+  };
+  for (int i = 0; i < 1'000'000; ++i) {
+    const double divisor = i % 2 == 0 ? 1 + static_cast<double>(random() % 100'000) : number(250);
+    const double x = i % 3 == 0 ? static_cast<float>(number(250)) : number(250);
+    const Division::V quotient = Division(divisor)(Division::V{} + x);
+    ASSERT_EQ(std::bit_cast<uint64_t>(quotient[0]), std::bit_cast<uint64_t>(x / divisor)) << x << " / " << divisor;
+  }
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double divisor : {3.0, -7.5, 0x1p-300, 0x1p300, 0x1p-1060, kInfinity}) {
+    for (const double x : {0.0, 1.0, -0x1p-149, 0x1p127, kInfinity, -kInfinity}) {
+      const Division::V quotient = Division(divisor)(Division::V{} + x);
+      if (std::isinf(x) && std::isinf(divisor)) {
+        EXPECT_TRUE(std::isnan(quotient[0]));
+      } else {
+        EXPECT_EQ(quotient[0], x / divisor) << x << " / " << divisor;
+      }
+    }
+  }
 }
 
 TEST(SparseSegmentForwardReproducible, IntegersHaveTheirOneSum) {
