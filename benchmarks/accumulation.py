@@ -10,6 +10,7 @@ measured against exact sums of fractions.
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -40,6 +41,14 @@ SEGMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+FORWARDS: dict[str, dict[str, Any]] = {
+    "forward of segment-A-zipf f32": {**A, "draw": zipf},
+    "forward of segment-A-zipf bf16": {**A, "draw": zipf, "dtype": "bf16"},
+    "forward of segment-C f32": {**C, "draw": zipf},
+    "forward of segment-C bf16": {**C, "draw": zipf, "dtype": "bf16"},
+}
+
+
 def fill_call() -> Callable[[], Any]:
     random = np.random.default_rng(1)
     full = 10_000_000
@@ -51,6 +60,14 @@ def fill_call() -> Callable[[], Any]:
 def segment_call(shape: dict[str, Any]) -> Callable[[], Any]:
     inputs = segments.make(np.random.default_rng(1), 1, **shape)
     return lambda: raw_ops.SparseSegmentMeanGradV2(**inputs)
+
+
+def forward_call(shape: dict[str, Any]) -> Callable[[], Any]:
+    random = np.random.default_rng(1)
+    inputs = segments.make(random, 1, **shape)
+    dtype = ml_dtypes.bfloat16 if shape.get("dtype") == "bf16" else np.float32
+    data = random.standard_normal((shape["rows"], shape["width"]), np.float32).astype(dtype)
+    return lambda: raw_ops.SparseSegmentMean(data=data, indices=inputs["indices"], segment_ids=inputs["segment_ids"])
 
 
 def times(call: Callable[[], Any], rounds: int) -> list[float]:
@@ -67,8 +84,11 @@ def times(call: Callable[[], Any], rounds: int) -> list[float]:
 
 def measure_costs(measured: Measurement, rounds: int) -> None:
     table = measured.table("costs", "workload", "sequential, ms", "fast", "reproducible")
-    for name in (*SEGMENTS, "fill-A"):
-        call = segment_call(SEGMENTS[name]) if name in SEGMENTS else fill_call()
+    calls = {name: functools.partial(segment_call, shape) for name, shape in SEGMENTS.items()}
+    calls |= {name: functools.partial(forward_call, shape) for name, shape in FORWARDS.items()}
+    calls["fill-A"] = fill_call
+    for name, make_call in calls.items():
+        call = make_call()
         base, *others = times(call, rounds * (50 if "-D" in name else 1))
         table.add(name, base * 1e3, *(f"{t / base:.2f}x" for t in others))
 

@@ -1,7 +1,9 @@
 // Pools rows with Accumulation::kReproducible: the arithmetic of core/sum_grid.h, on rows of the table times weights.
 //
-// A team of lanes pools a segment. It reads its rows twice: first for the largest magnitude in any column, then, when
-// most of them are in the cache, for the sums. All teams of a block share a long segment, since sums are exact.
+// A team of lanes pools a segment. It sums its rows as they are and finds their magnitudes on the way: most often all
+// lie on the grid, and the sums are good. Otherwise, and for double, it reads them twice: first for the largest
+// magnitude in any column, then, when most of them are in the cache, for the sums. All teams of a block share a long
+// segment, since sums are exact.
 #include "raggrad/ops/sparse_segment/forward/pool_float_rows.cuh"
 #include "raggrad/ops/sparse_segment/grad/column_sums.cuh"
 #include "raggrad/ops/sparse_segment/grad/magnitudes.cuh"
@@ -78,6 +80,26 @@ __device__ void StoreRounded(const FloatPoolJob<T>& job, int64_t segment, int64_
   Store(job.output + segment * job.width + column, rounded);
 }
 
+// Pools a segment as if all its rows lay on the grid. Returns whether they do; otherwise the output is of no use.
+template <int kColumns, class T>
+__device__ bool PoolOnGrid(const FloatPoolJob<T>& job, int64_t segment, int64_t begin, int64_t end, int lanes) {
+  float largest = 0, smallest = __builtin_inff();
+  const auto see = [&](float term) {
+    largest = fmaxf(largest, fabsf(term));
+    smallest = SmallerNonzero(smallest, term);
+  };
+  const int64_t stride = lanes * kColumns, lane_column = static_cast<int>(threadIdx.x) % lanes * kColumns;
+  for (int64_t column = lane_column; column < job.width; column += stride) {
+    ExactSums<T, kColumns> sums;
+    ForEachRow<kColumns>(job, {begin, end, 1}, column,
+                         [&](const Columns<T, kColumns>& x, float weight) { sums.AddOnGrid(x, weight, see); });
+    StoreRounded(job, segment, end - begin, column, sums, {});
+  }
+  largest = LargestOfLanes(largest, lanes);
+  smallest = SmallestOfLanes(smallest, lanes);
+  return largest - largest == 0 && static_cast<double>(smallest) >= OnGridFrom(GridOf(largest, end - begin));
+}
+
 // Pools a segment of fewer than kLong rows, by one team. A segment without rows is zeros; it has no divisor.
 template <int kColumns, class T>
 __device__ void PoolShort(const FloatPoolJob<T>& job, int64_t segment, int64_t begin, int64_t end, int lanes) {
@@ -87,6 +109,9 @@ __device__ void PoolShort(const FloatPoolJob<T>& job, int64_t segment, int64_t b
       Store(job.output + segment * job.width + column, Columns<T, kColumns>{});
     }
     return;
+  }
+  if constexpr (std::is_same_v<SumType<T>, float>) {  // doubles seldom lie on their first grid
+    if (PoolOnGrid<kColumns>(job, segment, begin, end, lanes)) return;
   }
   const Share all = {begin, end, 1};
   const SumType<T> largest = LargestOfLanes(LargestOf<kColumns>(job, all, lane_column, stride), lanes);

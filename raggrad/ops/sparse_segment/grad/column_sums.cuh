@@ -52,6 +52,16 @@ struct ExactSums {
       }
     }
   }
+  // The same for a contribution of float that lies on the grid. Calls see(term) with each of its terms.
+  template <class See>
+  __device__ void AddOnGrid(const Columns<T, kColumns>& x, SumType<T> factor, const See& see) {
+    static_assert(kParts == 1);
+    for (int c = 0; c < kColumns; ++c) {
+      const SumType<T> term = cuda::Multiply(cuda::Widen(x.values[c]), factor);
+      see(term);
+      of[0][c] += cuda::ToDouble(term);
+    }
+  }
   __device__ void AddParts(const Part (&other)[kParts][kColumns]) {
     for (int p = 0; p < kParts; ++p) {
       for (int c = 0; c < kColumns; ++c) of[p][c] += other[p][c];

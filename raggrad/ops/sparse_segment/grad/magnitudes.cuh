@@ -14,6 +14,12 @@ __device__ A LargerFinite(A largest, A x) {
   return magnitude > largest && magnitude - magnitude == 0 ? magnitude : largest;
 }
 
+// The smaller of `smallest` and |x|, if x is not 0. NaN changes nothing.
+template <class A>
+__device__ A SmallerNonzero(A smallest, A x) {
+  return x == 0 ? smallest : fmin(smallest, fabs(x));
+}
+
 template <class A>
 using MagnitudeBits = std::conditional_t<std::is_same_v<A, double>, unsigned long long, unsigned int>;
 
@@ -40,17 +46,22 @@ __device__ SumType<T> LargestProduct(const T* row, int64_t width, SumType<T> lar
   return product;
 }
 
-// The largest of the magnitudes that neighbouring lanes have, 2^k of them, for each of these lanes.
-template <class A>
-__device__ A LargestOfLanes(A magnitude, int lanes) {
+// What f makes of the magnitudes that neighbouring lanes have, 2^k of them, for each of these lanes.
+template <class A, class F>
+__device__ A OverLanes(A magnitude, int lanes, const F& f) {
   const uint32_t mask = lanes == static_cast<int>(cuda::kWarp)
                             ? cuda::kAllLanes
                             : ((1U << lanes) - 1) << (cuda::Lane() & ~(static_cast<unsigned>(lanes) - 1));
-  for (int step = lanes / 2; step > 0; step /= 2) {
-    const A other = __shfl_xor_sync(mask, magnitude, step);
-    if (other > magnitude) magnitude = other;
-  }
+  for (int step = lanes / 2; step > 0; step /= 2) magnitude = f(magnitude, __shfl_xor_sync(mask, magnitude, step));
   return magnitude;
+}
+template <class A>
+__device__ A LargestOfLanes(A magnitude, int lanes) {
+  return OverLanes(magnitude, lanes, [](A x, A y) { return y > x ? y : x; });
+}
+template <class A>
+__device__ A SmallestOfLanes(A magnitude, int lanes) {
+  return OverLanes(magnitude, lanes, [](A x, A y) { return y < x ? y : x; });
 }
 
 // A row of the gradient. Both are looked up together.

@@ -11,6 +11,7 @@
 
 #include "raggrad/ops/sparse_segment/indexed_slices.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
+#include "raggrad/ops/sparse_segment/test/reproducible.h"
 #include "raggrad/ops/sparse_segment/test/test_batch.h"
 #include "raggrad/testing/gtest_types.h"
 #include "raggrad/testing/padded_on_device.h"
@@ -179,6 +180,28 @@ TYPED_TEST(ReproducibleCuda, Forwards) {
       for (const SegmentCombiner combiner : kCombiners) {
         ExpectSame(SparseSegment(combiner, device_data, device_indices, device_segments, Reproducible()),
                    SparseSegment(combiner, data, indices.As(type), segment_ids.As(type), Reproducible()));
+      }
+    }
+  }
+}
+
+// Numbers that lie on the grid already are not rounded to it: in gradients on the CPU, in forwards on both.
+TYPED_TEST(ReproducibleCuda, NumbersAtTheEdgeOfTheGrid) {
+  for (const int64_t rows : {1, 2, 3, 40, 600}) {
+    for (const int64_t width : {2, 68}) {
+      std::vector<int64_t> order(static_cast<size_t>(rows));
+      std::iota(order.begin(), order.end(), int64_t{0});
+      const Batch sums(std::vector<int64_t>(order.size()), order, 1, rows);
+      const Batch pools(order, std::vector<int64_t>(order.size()), static_cast<int32_t>(rows), 1);
+      for (int depth = 0; depth < 60; depth += 1 + (rows > 3 ? 1 : 0)) {
+        SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width) + ", depth " + std::to_string(depth));
+        const Array<TypeParam> data = {reference::RowsBelowOne<TypeParam>(rows, width, depth), Shape{rows, width}};
+        ExpectCpusRows(SegmentCombiner::kSum, sums, data);
+        const SegmentCombiner combiner = kCombiners[depth % 3];
+        ExpectSame(
+            SparseSegment(combiner, OnDevice(data), pools.device_index(DType::kInt32),
+                          pools.device_segment(DType::kInt64), Reproducible()),
+            SparseSegment(combiner, data, pools.index(DType::kInt32), pools.segment(DType::kInt64), Reproducible()));
       }
     }
   }
