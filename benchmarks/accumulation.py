@@ -57,8 +57,12 @@ def fill_call() -> Callable[[], Any]:
     return lambda: raw_ops.SparseFillEmptyRowsGrad(reverse_index_map=kept, grad_values=values)
 
 
-def segment_call(shape: dict[str, Any]) -> Callable[[], Any]:
-    inputs = segments.make(np.random.default_rng(1), 1, **shape)
+def segment_call(shape: dict[str, Any], wide: bool = False) -> Callable[[], Any]:
+    """A gradient of normal numbers, or of `wide` ones, whose exponents in a row differ by up to 40."""
+    random = np.random.default_rng(1)
+    inputs = segments.make(random, 1, **shape)
+    if wide:
+        inputs["grad"] = np.ldexp(inputs["grad"], random.integers(-40, 1, inputs["grad"].shape))
     return lambda: raw_ops.SparseSegmentMeanGradV2(**inputs)
 
 
@@ -85,6 +89,8 @@ def times(call: Callable[[], Any], rounds: int) -> list[float]:
 def measure_costs(measured: Measurement, rounds: int) -> None:
     table = measured.table("costs", "workload", "sequential, ms", "fast", "reproducible")
     calls = {name: functools.partial(segment_call, shape) for name, shape in SEGMENTS.items()}
+    calls["segment-A-zipf f32, wide"] = functools.partial(segment_call, SEGMENTS["segment-A-zipf f32"], wide=True)
+    calls["segment-C f32, wide"] = functools.partial(segment_call, SEGMENTS["segment-C f32"], wide=True)
     calls |= {name: functools.partial(forward_call, shape) for name, shape in FORWARDS.items()}
     calls["fill-A"] = fill_call
     for name, make_call in calls.items():
