@@ -9,16 +9,21 @@ namespace {
 
 constexpr int kThreads = cuda::kTuning.item_threads_per_block;
 
-// D(s) of every segment that has ids. A block for every kRunIds ids.
+// D(s) of every segment that has ids. A block for every kRunIds ids. read_early: ids and weights are read while the
+// kernel before still runs.
 template <class A, bool kOrderFree>
 __global__ void DivisorsKernel(const SegmentRuns runs, const DeviceWeights weights, SegmentCombiner combiner,
-                               A* divisors) {
+                               A* divisors, bool read_early) {
   using Term = Terms<A, 1>;
-  cuda::AwaitKernelBefore();
+  if (!read_early) cuda::AwaitKernelBefore();
   cuda::LetNextKernelStart();
   SumSegments<A, 1, kOrderFree>(
       runs, [&](uint32_t position) { return Term{DivisorTerm(combiner, weights.Get<A>(position))}; },
-      [&](uint32_t segment, const Term& sum, int64_t) { divisors[segment] = WeightsDivisor(combiner, sum.of[0]); });
+      [&](uint32_t segment, const Term& sum, int64_t) {
+        cuda::AwaitKernelBefore();  // it may still need the memory that is written now
+        divisors[segment] = WeightsDivisor(combiner, sum.of[0]);
+      });
+  cuda::AwaitKernelBefore();  // kernels behind this one rely on the end of those before it
 }
 
 // Segment and factor of an id, which contributions look up together.
@@ -39,6 +44,7 @@ struct FactorsJob {
   const uint32_t* counts;
   const A* divisors;
   WeightedId<A>* ids;  // [n]
+  bool read_early;     // ids and weights are read while the kernel before still runs
 };
 
 constexpr int kAtOnce = cuda::kTuning.factors_per_thread;
@@ -56,14 +62,15 @@ __device__ void ForEachOfThread(int64_t n, const F& f) {
 // A thread for every kAtOnce ids.
 template <class A>
 __global__ void __launch_bounds__(kThreads) FactorsKernel(const FactorsJob<A> job) {
-  cuda::AwaitKernelBefore();
-  cuda::LetNextKernelStart();
+  if (!job.read_early) cuda::AwaitKernelBefore();
   uint32_t segments[kAtOnce];
   A factors[kAtOnce], divisors[kAtOnce];
   ForEachOfThread(job.n, [&](int k, int64_t i) {
     segments[k] = OrZero(job.segment_ids[i], job.num_segments);
     factors[k] = job.weights.template Get<A>(i);
   });
+  if (job.read_early) cuda::AwaitKernelBefore();
+  cuda::LetNextKernelStart();  // only now: LookUpKernel reads the plan before it waits for this kernel
   if (job.combiner != SegmentCombiner::kSum) {
     ForEachOfThread(job.n, [&](int k, int64_t) {
       divisors[k] =
@@ -80,12 +87,12 @@ template <class A>
 __global__ void __launch_bounds__(kThreads)
     LookUpKernel(const WeightedId<A>* ids, int64_t n, Contribution* unfinished, uint32_t* kept_positions,
                  const uint32_t* positions, A* factors) {
-  cuda::AwaitKernelBefore();
-  cuda::LetNextKernelStart();
   uint32_t looked_up[kAtOnce];
   WeightedId<A> found[kAtOnce];
   ForEachOfThread(
       n, [&](int k, int64_t i) { looked_up[k] = unfinished != nullptr ? unfinished[i].segment : positions[i]; });
+  cuda::AwaitKernelBefore();
+  cuda::LetNextKernelStart();
   ForEachOfThread(n, [&](int k, int64_t) { found[k] = ids[looked_up[k]]; });
   ForEachOfThread(n, [&](int k, int64_t i) {
     factors[i] = found[k].factor;
@@ -97,11 +104,11 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class A>
 Status LaunchDivisors(const Call& call, const SegmentRuns& runs, const SegmentWeights& weights,
-                      SegmentCombiner combiner, A* divisors) noexcept {
+                      SegmentCombiner combiner, A* divisors, bool read_early) noexcept {
   const bool order_free = call.ctx.accumulation == Accumulation::kReproducible;
   return call.LaunchEarly(order_free ? &DivisorsKernel<A, true> : &DivisorsKernel<A, false>,
                           cuda::Blocks(runs.n, kRunIds), kRunThreads, 0, runs, DeviceWeights(weights.values), combiner,
-                          divisors);
+                          divisors, read_early);
 }
 
 template <class A>
@@ -118,7 +125,8 @@ Result<Scratch<A>> QueueDivisors(const Call& call, const GradProblem& p, const P
     by_segment = *std::move(sorted);
     runs.by_segment = by_segment.contributions.data();
   }
-  if (Status s = LaunchDivisors(call, runs, *p.weights, p.combiner, divisors->data()); !s.ok()) return s;
+  const bool read_early = p.plan == nullptr && runs.by_segment == nullptr;
+  if (Status s = LaunchDivisors(call, runs, *p.weights, p.combiner, divisors->data(), read_early); !s.ok()) return s;
   return divisors;
 }
 
@@ -131,7 +139,8 @@ Result<Scratch<A>> QueueDivisors(const Call& call, const ForwardProblem& p, int6
   Result<Scratch<A>> divisors = Scratch<A>::Make(call.device_memory(), num_segments);
   if (!divisors.ok()) return divisors;
   const SegmentRuns runs = {Ids(p.segment_ids), p.n(), num_segments};
-  if (Status s = LaunchDivisors(call, runs, *p.weights, p.combiner, divisors->data()); !s.ok()) return s;
+  const Status queued = LaunchDivisors(call, runs, *p.weights, p.combiner, divisors->data(), /*read_early=*/false);
+  if (!queued.ok()) return queued;
   return divisors;
 }
 
@@ -154,7 +163,8 @@ Result<Scratch<A>> QueueFactors(const Call& call, const GradProblem& p, const Pl
                              .combiner = p.combiner,
                              .counts = plan.counts,
                              .divisors = divisors->data(),
-                             .ids = ids->data()};
+                             .ids = ids->data(),
+                             .read_early = p.plan == nullptr};  // whose kernels have waited for the operands
   const unsigned blocks = cuda::Blocks(n, kThreads * kAtOnce);
   if (Status s = call.LaunchEarly(FactorsKernel<A>, blocks, kThreads, 0, job); !s.ok()) return s;
   Contribution* const contributions = unfinished != nullptr ? unfinished->contributions.data() : nullptr;
