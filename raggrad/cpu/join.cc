@@ -27,6 +27,17 @@ int64_t NumCopies(const Joined& joined) noexcept {
   return NumPieces(joined) - 1 + (NumValues(joined) - joined.pieces.back().begin) / joined.repeated;
 }
 
+// Asks for the beginning of a piece before its turn comes: pieces may lie anywhere in memory. Of long pieces the
+// processor asks for the rest by itself.
+void FetchAhead(const void* piece, size_t bytes) noexcept {
+  constexpr size_t kBytes = 512, kCacheLine = 64;
+  if (piece == nullptr) return;
+  const auto* const data = static_cast<const std::byte*>(piece);
+  __builtin_prefetch(data);
+  if (bytes < kBytes) return;
+  for (size_t i = kCacheLine; i < kBytes; i += kCacheLine) __builtin_prefetch(data + i);
+}
+
 // Calls copy(at, values, count) for every run of places [at, at + count) of the tensor, within [begin, end), whose
 // values lie together: at `values`, which is null if the piece has no data.
 template <class F>
@@ -35,14 +46,19 @@ void ForEachPiece(const Joined& joined, int64_t begin, int64_t end, const F& cop
   const int64_t n = NumPieces(joined);
   const int64_t total = NumValues(joined);
   const size_t value_bytes = DTypeSize(joined.dtype);
+  const int64_t fetched = joined.repeated == 0 ? n : n - 1;  // a repeated piece is shorter than its places
   const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
   const auto copy_run = [&](const Piece& piece, int64_t place, int64_t at, int64_t count) {
     const auto* const data = static_cast<const std::byte*>(piece.data);
     copy(at, data ? data + static_cast<size_t>(place) * value_bytes : nullptr, count);
   };
   ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
+    const int64_t next = i + 1;
+    if (next < fetched) {
+      FetchAhead(pieces[next].data, static_cast<size_t>(begin_of(next + 1) - begin_of(next)) * value_bytes);
+    }
     const int64_t place = at - pieces[i].begin;
-    if (joined.repeated == 0 || i + 1 < n) return copy_run(pieces[i], place, at, count);
+    if (joined.repeated == 0 || next < n) return copy_run(pieces[i], place, at, count);
     for (int64_t done = 0; done < count;) {
       const int64_t start = (place + done) % joined.repeated;
       const int64_t length = std::min(joined.repeated - start, count - done);

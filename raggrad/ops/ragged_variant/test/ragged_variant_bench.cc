@@ -1,5 +1,8 @@
 // Workloads ragged-*, tiny calls, and other sizes.
+#include <algorithm>
+#include <numeric>
 #include <optional>
+#include <random>
 
 #include "raggrad/ops/ragged_variant/ragged_variant.h"
 #include "raggrad/testing/bench.h"
@@ -13,6 +16,7 @@ struct Pieces {
   int64_t missing = 0;   // one of so many; 0: none
   int64_t columns = 64;  // of float
   Memory memory = Memory::kFresh;
+  bool scattered = false;  // in memory; otherwise one lies behind the other
 };
 
 void Gradient(benchmark::State& state, const Pieces& pieces) {
@@ -22,10 +26,20 @@ void Gradient(benchmark::State& state, const Pieces& pieces) {
     splits.push_back(splits.back() + (pieces.rows > 0 ? pieces.rows : random.Below(40)));
   }
   const std::vector<float> values = random.Values<float>(splits.back() * pieces.columns);
+  std::vector<int64_t> order(static_cast<size_t>(pieces.count));  // of the pieces in memory
+  std::iota(order.begin(), order.end(), 0);
+  if (pieces.scattered) std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
+  std::vector<int64_t> places(order.size());  // of their first rows
+  int64_t next = 0;
+  for (const int64_t i : order) {
+    places[static_cast<size_t>(i)] = next;
+    next += splits[static_cast<size_t>(i) + 1] - splits[static_cast<size_t>(i)];
+  }
   std::vector<std::optional<RaggedView>> elements;
   int64_t rows_there = 0;
   for (int64_t i = 0; i < pieces.count; ++i) {
-    const int64_t begin = splits[static_cast<size_t>(i)], rows = splits[static_cast<size_t>(i) + 1] - begin;
+    const int64_t begin = places[static_cast<size_t>(i)];
+    const int64_t rows = splits[static_cast<size_t>(i) + 1] - splits[static_cast<size_t>(i)];
     if (pieces.missing > 0 && random.Below(pieces.missing) == 0) {
       elements.emplace_back();
       continue;
@@ -55,6 +69,7 @@ int main(int argc, char** argv) {
   add("ragged-A", {.count = 16'384, .rows = 0});
   add("ragged-B", {.count = 100, .rows = 4096});
   add("ragged-C", {.count = 16'384, .rows = 0, .missing = 10});
+  add("ragged-A-scattered", {.count = 16'384, .rows = 0, .memory = Memory::kKept, .scattered = true});
   for (int64_t count = 10; count <= 1'000'000; count *= 10) {
     add("sweep/pieces:" + std::to_string(count), {.count = count, .rows = 0, .columns = 4, .memory = Memory::kKept});
   }
