@@ -106,10 +106,11 @@ class Variant {
     const Slot values_slot(ragged, "values"), splits_slot(ragged, "nested_splits");
     const size_t count = nb::len(elements);
     keep_.Reserve(count);
-    views_.resize(count);
+    views_.reserve(count);
     bool first = true;
     for (size_t i = 0; i < count; ++i) {
       const nb::object element = elements[i];
+      std::optional<RaggedView>& view = views_.emplace_back();
       if (element.is_none()) continue;
       argument.element = static_cast<int64_t>(i);
       if (!PyObject_TypeCheck(element.ptr(), reinterpret_cast<PyTypeObject*>(ragged.ptr()))) {
@@ -117,7 +118,8 @@ class Variant {
                      "]: expected a raggrad.Ragged, or None for a missing element, got ", TypeName(element));
       }
       const nb::object values = values_slot.Of(element);
-      views_[i].emplace().values = ViewOf(values, argument, keep_);
+      view.emplace();
+      if (!ViewPlainArray(values, keep_, view->values)) view->values = ViewOf(values, argument, keep_);
       if (splits) ReadSplits(splits_slot.Of(element), argument, *splits);
       if (std::exchange(first, false)) like_ = LikenessOf(values);
     }

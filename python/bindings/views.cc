@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "dtypes.h"
@@ -242,6 +243,17 @@ ArrayType TypeOf(nb::handle object) {
   if (AsTensor(object) != nullptr) return {Kind::kTensor, nullptr};
   static auto* const known = new KnownTypes;
   return known->Of(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
+}
+
+bool ViewPlainArray(nb::handle object, KeepAlive& keep, TensorView& view) {
+  if (!PyArray_CheckExact(object.ptr())) return false;
+  PyArrayObject* const array = AsArray(object);
+  const DType dtype = DTypeOfDescr(PyArray_DESCR(array));
+  if (dtype == DType::kInvalid || dtype == DType::kString || !PyArray_ISCARRAY_RO(array)) return false;
+  keep.Add(nb::borrow(object));
+  // Made in place: a copy of the shape would wait until its dimensions are stored.
+  new (&view) TensorView{PyArray_DATA(array), dtype, ShapeOfArray(array), {}};
+  return true;
 }
 
 TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep) {

@@ -116,10 +116,17 @@ def test_values_of_all_kinds_in_one_variant() -> None:
     class Special(Ragged):
         pass
 
-    cells = [one(1), Ragged([], [2.0, 3]), Ragged([], raggrad.Tensor([4.0])), Special([], np.float32([9, 5, 9])[1::2])]
-    got = gradient(cells, 5)
+    cells = [
+        one(1),
+        Ragged([], [2.0, 3]),
+        Ragged([], raggrad.Tensor([4.0])),
+        Special([], np.float32([9, 5, 9])[1::2]),
+        Ragged([], np.array([6], ">f4")),
+        Ragged([], np.full((1,) * 6, 7, np.float32)),
+    ]
+    got = gradient(cells, 7)
     assert isinstance(got, np.ndarray)
-    assert got.tolist() == [1, 2, 3, 4, 5]
+    assert got.tolist() == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_many_elements() -> None:
