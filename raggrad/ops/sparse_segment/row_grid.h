@@ -12,6 +12,12 @@
 //   lies_ready      whether magnitudes(k) are looked up, not searched for in the row
 //   smallest(k)     magnitudes(k).smallest, only if they are looked up
 //   PrefetchDescription(k)  prefetches what factor(k) and magnitudes(k) look up
+//
+// RowGrid and UnknownGrid have the same members:
+//   grid                 the grid
+//   IsOnGrid(terms, k)   whether contribution k is added as it is
+//   Prefetch(terms, k, column, columns)  prefetches columns of a contribution behind k
+//   See(...)             is told of every term, two vectors or one number at a time
 #pragma once
 
 #include <cstdint>
