@@ -27,8 +27,8 @@ int64_t NumCopies(const Joined& joined) noexcept {
   return NumPieces(joined) - 1 + (NumValues(joined) - joined.pieces.back().begin) / joined.repeated;
 }
 
-// Asks for the beginning of a piece before its turn comes: pieces may lie anywhere in memory. Of long pieces the
-// processor asks for the rest by itself.
+// Asks for the beginning of a piece before its turn comes: pieces may lie anywhere in memory. The processor asks by
+// itself for the rest of long pieces, and for one that lies behind another, where this would only cost time.
 void FetchAhead(const void* piece, size_t bytes) noexcept {
   constexpr size_t kBytes = 512, kCacheLine = 64;
   if (piece == nullptr) return;
@@ -48,13 +48,17 @@ void ForEachPiece(const Joined& joined, int64_t begin, int64_t end, const F& cop
   const size_t value_bytes = DTypeSize(joined.dtype);
   const int64_t fetched = joined.repeated == 0 ? n : n - 1;  // a repeated piece is shorter than its places
   const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
+  const auto end_of = [&](int64_t i) -> const void* {
+    const auto* const data = static_cast<const std::byte*>(pieces[i].data);
+    return data ? data + static_cast<size_t>(begin_of(i + 1) - pieces[i].begin) * value_bytes : nullptr;
+  };
   const auto copy_run = [&](const Piece& piece, int64_t place, int64_t at, int64_t count) {
     const auto* const data = static_cast<const std::byte*>(piece.data);
     copy(at, data ? data + static_cast<size_t>(place) * value_bytes : nullptr, count);
   };
   ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
     const int64_t next = i + 1;
-    if (next < fetched) {
+    if (next < fetched && pieces[next].data != end_of(i)) {
       FetchAhead(pieces[next].data, static_cast<size_t>(begin_of(next + 1) - begin_of(next)) * value_bytes);
     }
     const int64_t place = at - pieces[i].begin;
