@@ -39,14 +39,8 @@ SEGMENTS: dict[str, dict[str, Any]] = {
     "segment-C bf16": {**C, "draw": zipf, "dtype": "bf16"},
     "segment-D f32": {**D, "draw": zipf},
 }
-
-
-FORWARDS: dict[str, dict[str, Any]] = {
-    "forward of segment-A-zipf f32": {**A, "draw": zipf},
-    "forward of segment-A-zipf bf16": {**A, "draw": zipf, "dtype": "bf16"},
-    "forward of segment-C f32": {**C, "draw": zipf},
-    "forward of segment-C bf16": {**C, "draw": zipf, "dtype": "bf16"},
-}
+WIDE = ("segment-A-zipf f32", "segment-C f32")
+FORWARDS = ("segment-A-zipf f32", "segment-A-zipf bf16", "segment-C f32", "segment-C bf16")
 
 
 def fill_call() -> Callable[[], Any]:
@@ -69,8 +63,7 @@ def segment_call(shape: dict[str, Any], wide: bool = False) -> Callable[[], Any]
 def forward_call(shape: dict[str, Any]) -> Callable[[], Any]:
     random = np.random.default_rng(1)
     inputs = segments.make(random, 1, **shape)
-    dtype = ml_dtypes.bfloat16 if shape.get("dtype") == "bf16" else np.float32
-    data = random.standard_normal((shape["rows"], shape["width"]), np.float32).astype(dtype)
+    data = random.standard_normal((shape["rows"], shape["width"]), np.float32).astype(inputs["grad"].dtype)
     return lambda: raw_ops.SparseSegmentMean(data=data, indices=inputs["indices"], segment_ids=inputs["segment_ids"])
 
 
@@ -89,9 +82,8 @@ def times(call: Callable[[], Any], rounds: int) -> list[float]:
 def measure_costs(measured: Measurement, rounds: int) -> None:
     table = measured.table("costs", "workload", "sequential, ms", "fast", "reproducible")
     calls = {name: functools.partial(segment_call, shape) for name, shape in SEGMENTS.items()}
-    calls["segment-A-zipf f32, wide"] = functools.partial(segment_call, SEGMENTS["segment-A-zipf f32"], wide=True)
-    calls["segment-C f32, wide"] = functools.partial(segment_call, SEGMENTS["segment-C f32"], wide=True)
-    calls |= {name: functools.partial(forward_call, shape) for name, shape in FORWARDS.items()}
+    calls |= {f"{name}, wide": functools.partial(segment_call, SEGMENTS[name], wide=True) for name in WIDE}
+    calls |= {f"forward of {name}": functools.partial(forward_call, SEGMENTS[name]) for name in FORWARDS}
     calls["fill-A"] = fill_call
     for name, make_call in calls.items():
         call = make_call()

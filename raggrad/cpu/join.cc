@@ -48,25 +48,22 @@ void ForEachPiece(const Joined& joined, int64_t begin, int64_t end, const F& cop
   const size_t value_bytes = DTypeSize(joined.dtype);
   const int64_t fetched = joined.repeated == 0 ? n : n - 1;  // a repeated piece is shorter than its places
   const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
-  const auto end_of = [&](int64_t i) -> const void* {
-    const auto* const data = static_cast<const std::byte*>(pieces[i].data);
-    return data ? data + static_cast<size_t>(begin_of(i + 1) - pieces[i].begin) * value_bytes : nullptr;
-  };
-  const auto copy_run = [&](const Piece& piece, int64_t place, int64_t at, int64_t count) {
+  const auto value_at = [&](const Piece& piece, int64_t place) -> const std::byte* {
     const auto* const data = static_cast<const std::byte*>(piece.data);
-    copy(at, data ? data + static_cast<size_t>(place) * value_bytes : nullptr, count);
+    return data ? data + static_cast<size_t>(place) * value_bytes : nullptr;
   };
+  const auto end_of = [&](int64_t i) { return value_at(pieces[i], begin_of(i + 1) - pieces[i].begin); };
   ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
     const int64_t next = i + 1;
     if (next < fetched && pieces[next].data != end_of(i)) {
       FetchAhead(pieces[next].data, static_cast<size_t>(begin_of(next + 1) - begin_of(next)) * value_bytes);
     }
     const int64_t place = at - pieces[i].begin;
-    if (joined.repeated == 0 || next < n) return copy_run(pieces[i], place, at, count);
+    if (joined.repeated == 0 || next < n) return copy(at, value_at(pieces[i], place), count);
     for (int64_t done = 0; done < count;) {
       const int64_t start = (place + done) % joined.repeated;
       const int64_t length = std::min(joined.repeated - start, count - done);
-      copy_run(pieces[i], start, at + done, length);
+      copy(at + done, value_at(pieces[i], start), length);
       done += length;
     }
   });

@@ -19,7 +19,6 @@ inline constexpr int64_t kExactColumns = 256;         // columns whose sums lie 
 inline constexpr int64_t kExactBlockBytes = 1 << 14;  // of contributions that stay in L1 from strip to strip
 
 // Where the sums of some columns go: into memory, on top of those that are there, or, for float, rounded to a row.
-template <class A>
 struct SumsInMemory {
   static constexpr bool kRounds = false;
   double* sums;
@@ -177,7 +176,7 @@ void SumTerms(const Terms& terms, const Grid& grid, int64_t begin, int64_t end, 
   }
   for (; begin < end; begin += block) {
     AddParts<I, kSumVectors<I, A>>(terms, grid, begin, begin + block < end ? begin + block : end, column, columns,
-                                   SumsInMemory<A>{sums, stride}, 0);
+                                   SumsInMemory{sums, stride}, 0);
   }
 }
 

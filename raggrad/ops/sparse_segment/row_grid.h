@@ -33,6 +33,13 @@ namespace raggrad::sparse_segment {
 
 inline constexpr int64_t kExactAhead = 12;  // contributions between a prefetch and its use
 
+// Prefetches columns of the contribution that is kExactAhead behind k.
+template <Isa I, class Terms>
+[[gnu::always_inline]] inline void PrefetchAhead(const Terms& terms, int64_t k, int64_t column,
+                                                 int64_t columns) noexcept {
+  if (k + kExactAhead < terms.count()) PrefetchRow<I>(terms.row(k + kExactAhead) + column, columns);
+}
+
 // The magnitudes of contributions [begin, end) in all columns.
 template <Isa I, class Terms>
 [[gnu::always_inline]] inline auto MagnitudesOfTerms(const Terms& terms, int64_t begin, int64_t end) noexcept {
@@ -45,13 +52,10 @@ template <Isa I, class Terms>
     }
     return found;
   }
-  const auto prefetch = [&](int64_t k) __attribute__((always_inline)) {
-    if (k + kExactAhead < terms.count()) PrefetchRow<I>(terms.row(k + kExactAhead), terms.width());
-  };
   if constexpr (!Terms::kScaled) {
     MagnitudeSearch<I, T> search;
     for (int64_t k = begin; k < end; ++k) {
-      prefetch(k);
+      PrefetchAhead<I>(terms, k, 0, terms.width());
       search.Add(terms.row(k), terms.width());
     }
     bool all_finite;
@@ -60,7 +64,7 @@ template <Isa I, class Terms>
     found = {};
   }
   for (int64_t k = begin; k < end; ++k) {
-    prefetch(k);
+    PrefetchAhead<I>(terms, k, 0, terms.width());
     found.Include(terms.magnitudes(k));
   }
   return found;
@@ -86,9 +90,7 @@ struct RowGrid {
   }
   template <class Terms>
   [[gnu::always_inline]] void Prefetch(const Terms& terms, int64_t k, int64_t column, int64_t columns) const noexcept {
-    if (terms.lies_ready() && k + kExactAhead < terms.count()) {
-      PrefetchRow<I>(terms.row(k + kExactAhead) + column, columns);
-    }
+    if (terms.lies_ready()) PrefetchAhead<I>(terms, k, column, columns);
   }
   template <class... Values>
   [[gnu::always_inline]] void See(const Values&...) const noexcept {}
@@ -110,7 +112,7 @@ struct UnknownGrid {
   }
   template <class Terms>
   [[gnu::always_inline]] void Prefetch(const Terms& terms, int64_t k, int64_t column, int64_t columns) const noexcept {
-    if (k + kExactAhead < terms.count()) PrefetchRow<I>(terms.row(k + kExactAhead) + column, columns);
+    PrefetchAhead<I>(terms, k, column, columns);
   }
   [[gnu::always_inline]] void See(const Values& x, const Values& y) const noexcept { search.Add(UpperHalves<I>(x, y)); }
   [[gnu::always_inline]] void See(float x) const noexcept {

@@ -46,7 +46,7 @@ __device__ SumType<T> LargestProduct(const T* row, int64_t width, SumType<T> lar
   return product;
 }
 
-// What f makes of the magnitudes that neighbouring lanes have, 2^k of them, for each of these lanes.
+// Combines the magnitudes of neighbouring lanes, 2^k of them, with f. Each of these lanes gets the result.
 template <class A, class F>
 __device__ A OverLanes(A magnitude, int lanes, const F& f) {
   const uint32_t mask = lanes == static_cast<int>(cuda::kWarp)
