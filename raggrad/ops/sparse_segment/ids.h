@@ -9,6 +9,17 @@
 
 namespace raggrad::sparse_segment {
 
+// Bad ids that are left out, instead of being faults. Only on a GPU: a plan sorts them behind all others, as row
+// table_rows, which must be below 2^32.
+enum class LeftOut {
+  kNone,
+  // Those whose segment is out of range, whatever row they name. For padded gradients: the report does not count that
+  // row, so that padding is written over its sum.
+  kBadSegments,
+  // Those whose row is out of range. For sorting by segment, when segments are the rows.
+  kBadIndices,
+};
+
 // Ids whose shapes and types have been checked. A plan is made from them.
 struct SegmentIds {
   std::string_view op;     // for messages
@@ -22,10 +33,7 @@ struct SegmentIds {
   // Of bags, whose numbers are the segment ids: bag b has the ids from offsets[b] on (SegmentPlan::MakeOfBags). On a
   // GPU the plan makes segment_ids of them; null: they are there.
   const TensorView* offsets = nullptr;
-  // Whether ids whose segment is out of range are left out, whatever row they name. Else they are faults. Only for
-  // padded gradients on a GPU: the plan sorts them behind all others, as row table_rows, and the report does not count
-  // that row, so that padding is written over its sum. table_rows < 2^32.
-  bool drops_out_of_range = false;
+  LeftOut left_out = LeftOut::kNone;
 
   int64_t n() const noexcept { return indices.dim(0); }
   bool position_is_segment() const noexcept { return segment_ids.data == nullptr; }

@@ -7,6 +7,7 @@
 #include "raggrad/core/padded_report.h"
 #include "raggrad/ops/sparse_segment/ids.h"
 #include "raggrad/ops/sparse_segment/row_update.h"
+#include "raggrad/ops/sparse_segment/segment_order.h"
 #include "raggrad/ops/sparse_segment/segment_plan.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
@@ -65,6 +66,14 @@ struct ForwardProblem {
   int64_t n() const noexcept { return indices.dim(0); }
 };
 
+// A forward whose indices are 0, 1, 2, ... (they have no data) and whose segment ids come in any order. num_segments is
+// set, weights are not.
+struct SegmentsProblem {
+  ForwardProblem forward;
+  OutOfRange out_of_range;
+  bool ascending;  // as in Segments
+};
+
 // The gradient of a forward's weights, which are set.
 struct WeightsGradProblem {
   ForwardProblem forward;
@@ -94,6 +103,7 @@ Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 // Puts the rows of GradV2, rounded to grad's type, into the update instead of an output.
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<Tensor> PoolSegments(const SegmentsProblem& problem, const Context& ctx) noexcept;
 Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
 }  // namespace on_cpu
 
@@ -104,6 +114,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const GradProblem& problem,
 Result<Tensor> Grad(const GradProblem& problem, const Context& ctx) noexcept;
 Status GradApply(const GradProblem& problem, const UpdateProblem& update, const Context& ctx) noexcept;
 Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept;
+Result<Tensor> PoolSegments(const SegmentsProblem& problem, const Context& ctx) noexcept;
 Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept;
 // Fills the part of a plan that lies in device memory. Calls `meanwhile` before it waits, if it does.
 Status MakePlan(const SegmentIds& ids, const Context& ctx, SegmentPlan::State& state,
@@ -120,6 +131,7 @@ struct Kernels {
   decltype(&Grad) grad;
   decltype(&GradApply) grad_apply;
   decltype(&Forward) forward;
+  decltype(&PoolSegments) pool_segments;
   decltype(&WeightsGrad) weights_grad;
   decltype(&MakePlan) make_plan;
   decltype(&FirstDifference) first_difference;

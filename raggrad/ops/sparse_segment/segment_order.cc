@@ -172,7 +172,7 @@ Result<std::optional<SegmentOrder>> Order(const Ids<Id>& ids, Wanted wanted, Out
     const int64_t i = first_bad.position();
     if (ids.num_segments == 0) {
       return MakeError(Code::kInvalidArgument, "a segment id is out of range [segment_ids[", i,
-                       "]: expected none, because num_segments is 0, got ", ids.values[i], "]");
+                       "]: expected none, as num_segments is 0, got ", ids.values[i], "]");
     }
     return MakeError(Code::kInvalidArgument, "a segment id is out of range [segment_ids[", i, "]: expected 0 to ",
                      ids.num_segments - 1, ", got ", ids.values[i], "]");
@@ -220,14 +220,12 @@ Status Take(const Value* values, const TensorView& positions, Value* out, const 
 
 Result<std::optional<SegmentOrder>> OrderBySegment(const TensorView& segment_ids, int64_t num_segments,
                                                    OutOfRange out_of_range, const Context& ctx) noexcept {
-  return WithOp("OrderBySegment",
-                [&] { return CheckAndOrder(segment_ids, num_segments, Wanted::kOrdered, out_of_range, ctx); });
+  return CheckAndOrder(segment_ids, num_segments, Wanted::kOrdered, out_of_range, ctx);
 }
 
 Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, int64_t num_segments,
                                                 const Context& ctx) noexcept {
-  return WithOp("KeepInRange",
-                [&] { return CheckAndOrder(segment_ids, num_segments, Wanted::kAsTheyCome, OutOfRange::kDrop, ctx); });
+  return CheckAndOrder(segment_ids, num_segments, Wanted::kAsTheyCome, OutOfRange::kDrop, ctx);
 }
 
 Result<Tensor> TakeAt(const TensorView& values, const TensorView& positions, const Context& ctx) noexcept {

@@ -1,5 +1,6 @@
-// Brings ids into the order of their segments, for operators that need it, and leaves out ids that are out of range.
-// Operands are in host memory, except those of the last function.
+// Segment ids in any order, for operators that need them ordered, and for those that leave out ids that are out of
+// range. Operands are in host memory where nothing else is said. Errors of OrderBySegment and KeepInRange name no
+// operator: their caller has a name.
 // Internal to the library, and exported for its doors and bindings.
 #pragma once
 
@@ -24,6 +25,25 @@ enum class OutOfRange {
   kError,  // INVALID_ARGUMENT names the first id that is out of range
   kDrop,   // they are left out, negative ones too
 };
+
+// The segment of each row of an array.
+struct Segments {
+  TensorView ids;  // [n]  int32 or int64, any order; n < 2^32
+  int64_t count;   // of segments, in [0, 2^31)
+  OutOfRange out_of_range = OutOfRange::kError;
+  // Whether the caller knows that ids ascend, those out of range included. With kDrop it saves a sort on a GPU. If it
+  // is not true, rows are added to other segments than their own there.
+  bool ascending = false;
+};
+
+// Row s of the result is the sum, mean or sum over square root of data[i] over all i with ids[i] == s, in the order of
+// SparseSegmentSum, as if the rows had been sorted by segment, stably. In host or device memory, with the same bits.
+//
+// Rows are read where they lie. Takes 4 bytes per id in host memory, 24 if ids are not in order, and on a GPU 16 (none
+// if they are known to ascend) and 8 per segment. On a GPU kDrop never waits and can be captured, and kError waits for
+// the check of the ids only, which is made first.
+Result<Tensor> PoolSegments(SegmentCombiner combiner, const TensorView& data, const Segments& segments,
+                            const Context& ctx = {}) noexcept;
 
 // The positions of all ids, ordered by segment; those of one segment ascend. Nothing if the ids come in order and none
 // is left out: one pass over them, and no memory.

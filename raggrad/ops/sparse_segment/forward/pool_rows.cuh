@@ -11,7 +11,7 @@
 
 #include "raggrad/cuda/arithmetic.cuh"
 #include "raggrad/cuda/tuning.h"
-#include "raggrad/ops/sparse_segment/sparse_segment.h"
+#include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 
 namespace raggrad::sparse_segment::on_cuda {
 
@@ -30,15 +30,17 @@ inline constexpr int64_t kLong = cuda::kTuning.pool_long_segment_rows;
 static_assert(kPoolThreads % kPoolMaxLanes == 0 && (kPoolMaxLanes & (kPoolMaxLanes - 1)) == 0);
 static_assert(kLong >= kDivided, "PoolLong has no reciprocals");
 
-template <class T, class Idx>  // T is unsigned for integers: sums wrap
+template <class T, class Indices>  // T is unsigned for integers: sums wrap
 struct PoolJob {
   SegmentCombiner combiner;
   const T* data;  // [table_rows, width]
   int64_t width;
-  const Idx* indices;     // in range
+  Indices indices;        // in range
   const int64_t* starts;  // [num_segments + 1]: segment s has the ids [starts[s], starts[s + 1])
   int64_t num_segments;
   T* output;  // [num_segments, width]
+
+  __device__ const T* row(int64_t id) const { return data + static_cast<int64_t>(indices[id]) * width; }
 };
 
 // V neighbouring values of one row.
@@ -67,12 +69,12 @@ struct Sums {
 };
 
 // The sum, left to right, of the rows that ids [id, id + count) name. 1 <= count <= kMost.
-template <int kMost, int V, class T, class Idx>
-__device__ Sums<T, V> SumGroup(const PoolJob<T, Idx>& job, int64_t id, int count, int64_t column) {
+template <int kMost, int V, class T, class Indices>
+__device__ Sums<T, V> SumGroup(const PoolJob<T, Indices>& job, int64_t id, int count, int64_t column) {
   Strip<T, V> rows[kMost];
 #pragma unroll
   for (int r = 0; r < kMost; ++r) {
-    if (r < count) rows[r] = Strip<T, V>(job.data + static_cast<int64_t>(job.indices[id + r]) * job.width + column);
+    if (r < count) rows[r] = Strip<T, V>(job.row(id + r) + column);
   }
   Sums<T, V> sums;
 #pragma unroll
@@ -127,8 +129,8 @@ __device__ void Finish(SegmentCombiner combiner, int64_t n, const Sums<T, V>& su
 }
 
 // Pools a segment of fewer than kLong rows, by one team.
-template <int V, class T, class Idx>
-__device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t begin, int64_t end, int64_t column) {
+template <int V, class T, class Indices>
+__device__ void PoolShort(const PoolJob<T, Indices>& job, int64_t segment, int64_t begin, int64_t end, int64_t column) {
   T* const to = job.output + segment * job.width + column;
   const int64_t n = end - begin;
   if (n == 0) {
@@ -136,7 +138,7 @@ __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t b
     zeros.raw = {};
     return zeros.Store(to);
   }
-  if (n == 1) return Strip<T, V>(job.data + static_cast<int64_t>(job.indices[begin]) * job.width + column).Store(to);
+  if (n == 1) return Strip<T, V>(job.row(begin) + column).Store(to);
   const int first = FirstGroup(n);
   Sums<T, V> total = SumGroup<kRowsTogether + 1, V>(job, begin, first, column);
   ScaleFirst<V, T>(job.combiner, n, total);
@@ -147,8 +149,8 @@ __device__ void PoolShort(const PoolJob<T, Idx>& job, int64_t segment, int64_t b
 
 // Pools a segment of kLong rows or more, by all teams of the block. Two sets of sums take turns: while one is added up,
 // the next groups are loaded into the other.
-template <int V, class T, class Idx>
-__device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t begin, int64_t end, int64_t column,
+template <int V, class T, class Indices>
+__device__ void PoolLong(const PoolJob<T, Indices>& job, int64_t segment, int64_t begin, int64_t end, int64_t column,
                          int lanes, Sums<T, V> (&shared)[2][kPoolThreads]) {
   const int teams = kPoolThreads / lanes, team = static_cast<int>(threadIdx.x) / lanes;
   const bool inside = column < job.width;
@@ -175,8 +177,8 @@ __device__ void PoolLong(const PoolJob<T, Idx>& job, int64_t segment, int64_t be
 
 // Block (x, y) pools segments [x * teams, (x + 1) * teams). A strip is lanes * V columns; the block has strips y, y +
 // gridDim.y, ...
-template <int V, class T, class Idx>
-__global__ void __launch_bounds__(kPoolThreads) PoolKernel(PoolJob<T, Idx> job, int lanes) {
+template <int V, class T, class Indices>
+__global__ void __launch_bounds__(kPoolThreads) PoolKernel(PoolJob<T, Indices> job, int lanes) {
   __shared__ Sums<T, V> shared[2][kPoolThreads];
   const int teams = kPoolThreads / lanes;
   const int64_t first_segment = static_cast<int64_t>(blockIdx.x) * teams;

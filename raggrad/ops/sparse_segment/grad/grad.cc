@@ -141,7 +141,7 @@ Result<SparseSegmentGradV2PaddedOutput> SparseSegmentGradV2PaddedInRange(
     return MakeError(Code::kUnimplemented, problem->ids.op,
                      ": ids out of range are dropped only in device memory, where nothing divides by weights");
   }
-  problem->ids.drops_out_of_range = true;
+  problem->ids.left_out = LeftOut::kBadSegments;
   return GradV2Padded(*problem, FormOf(pooling.combiner), max_unique, ctx);
 }
 

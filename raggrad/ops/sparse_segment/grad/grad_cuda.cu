@@ -149,7 +149,7 @@ Result<SparseSegmentGradV2PaddedOutput> GradV2Padded(const Call& call, const Gra
   if (!report.ok()) return report.status();
   const RowSink<T> sink = SinkOf<T>(rows->output, rows->sorted_unique_indices);
   const ReportTo to = {report->As<PaddedReport>(), /*token=*/0, form, max_unique};
-  const bool no_rows = p.ids.table_rows == 0 && !p.ids.drops_out_of_range;  // ids that are kept are then faults
+  const bool no_rows = p.ids.table_rows == 0 && p.ids.left_out == LeftOut::kNone;  // ids that are kept are then faults
   const Status queued = p.ids.n() == 0 || no_rows ? QueueEmptyReport(call, p.ids, to)
                                                   : QueueGradV2(call, p, sink, to, SegmentTrend::kUnknown);
   if (!queued.ok()) return queued;
@@ -300,6 +300,6 @@ Status GradApply(const GradProblem& p, const UpdateProblem& update, const Contex
 }
 
 extern "C" [[gnu::visibility("default")]] const Kernels raggrad_cuda_sparse_segment = {
-    &GradV2, &GradV2Padded, &Grad, &GradApply, &Forward, &WeightsGrad, &MakePlan, &FirstDifference};
+    &GradV2, &GradV2Padded, &Grad, &GradApply, &Forward, &PoolSegments, &WeightsGrad, &MakePlan, &FirstDifference};
 
 }  // namespace raggrad::sparse_segment::on_cuda

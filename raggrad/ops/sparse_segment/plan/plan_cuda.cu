@@ -74,7 +74,7 @@ struct Sorted {
 
 Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
                          const BagSegments& bags, const ReportTo& checked, const uint32_t* only_if) noexcept {
-  const SortShape shape(ids.n(), ids.table_rows + (ids.drops_out_of_range ? 1 : 0));
+  const SortShape shape(ids.n(), ids.table_rows + (ids.left_out == LeftOut::kNone ? 0 : 1));
   Sorted sorted;
   Plan& plan = sorted.plan;
   // One block of memory: the states of the sort's tiles, the notes and the counts, which start as zeros; then
@@ -124,7 +124,7 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
                           .num_segments = ids.num_segments,
                           .per_block = Blocks(ids.n(), int64_t{blocks} * kPrepareThreads) * int64_t{kPrepareThreads},
                           .segments_first = ids.segments_first,
-                          .drops_out_of_range = ids.drops_out_of_range,
+                          .left_out = ids.left_out,
                           .positions = parts.positions,
                           .contributions = unsorted,
                           .in_place = may_ascend ? result : nullptr,
@@ -163,9 +163,11 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts&
   return Result<Plan>(std::move(plan));  // `return plan` would copy with nvcc 13.0
 }
 
-Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept {
-  const SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
-  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, {}, only_if);
+Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if, LeftOut left_out,
+                            const ReportTo& checked) noexcept {
+  SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
+  segments.left_out = left_out;
+  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, checked, only_if);
   if (!sorted.ok()) return sorted.status();
   return Result<Plan>(std::move(sorted->plan));
 }
@@ -182,13 +184,16 @@ Result<ReportTo> ReportTo::Words(uint64_t* words) noexcept {
   return ReportTo{reinterpret_cast<Report*>(words), cuda::NewToken()};
 }
 
-Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept {
+Result<Report> ReportTo::Await(const UncapturedCall& call) const noexcept {
   const auto& read = *static_cast<const Report*>(report);
   if (Status s = call.Await(read.token, token); !s.ok()) return s;
-  if (read.fault != Fault::kNone) {
-    return FaultError(ids.op, read.fault, read.value, static_cast<int64_t>(read.limit));
-  }
   return read;
+}
+
+Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept {
+  Result<Report> read = Await(call);
+  if (!read.ok() || read->fault == Fault::kNone) return read;
+  return FaultError(ids.op, read->fault, read->value, static_cast<int64_t>(read->limit));
 }
 
 namespace {

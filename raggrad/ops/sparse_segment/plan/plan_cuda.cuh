@@ -12,33 +12,71 @@ namespace raggrad::sparse_segment::on_cuda {
 using cuda::Call;
 using cuda::UncapturedCall;
 
-// Indices or segment ids, int32 or int64. Without data, the id of position i is i.
-struct Ids {
-  const void* data;
-  bool wide;
+// Ids that nobody has to store: that of position i is i.
+struct OwnPositions {
+  __device__ int64_t operator[](int64_t i) const { return i; }
+};
+// The segments of contributions, as ids.
+struct SegmentsOf {
+  const Contribution* contributions;
+  __device__ int64_t operator[](int64_t i) const { return contributions[i].segment; }
+};
 
-  explicit Ids(const TensorView& view) noexcept : data(view.data), wide(view.dtype == DType::kInt64) {}
+// Indices or segment ids of any of these kinds.
+class Ids {
+ public:
+  // int32 or int64. Without data they are OwnPositions.
+  explicit Ids(const TensorView& view) noexcept
+      : data_(view.data),
+        kind_(view.data == nullptr          ? kOwnPositions
+              : view.dtype == DType::kInt64 ? kInt64
+                                            : kInt32) {}
+  explicit Ids(const SegmentsOf& ids) noexcept : data_(ids.contributions), kind_(kSegments) {}
+
+  // Calls f(ids) with ids whose kind the compiler knows: kernels that read many of them are made for each.
+  template <class F>
+  auto Visit(const F& f) const noexcept {
+    switch (kind_) {
+      case kInt32:
+        return f(static_cast<const int32_t*>(data_));
+      case kInt64:
+        return f(static_cast<const int64_t*>(data_));
+      case kSegments:
+        return f(SegmentsOf{static_cast<const Contribution*>(data_)});
+      default:
+        return f(OwnPositions{});
+    }
+  }
+
   __device__ int64_t operator[](int64_t i) const {
-    if (data == nullptr) return i;
-    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+    int64_t id[1];
+    Load<1>(i, 1, id);
+    return id[0];
   }
   // Loads ids first, first + kStep, ..., `count` of them, all in flight at once.
   template <int kStep, int kMost>
   __device__ void Load(int64_t first, int count, int64_t (&ids)[kMost]) const {
-    const auto load = [&](const auto* typed) {
+    const auto load = [&](const auto& from) {
 #pragma unroll
       for (int k = 0; k < kMost; ++k) {
-        if (k < count) ids[k] = typed[first + k * kStep];
+        if (k < count) ids[k] = from[first + k * kStep];
       }
     };
-    if (data == nullptr) {
-      for (int k = 0; k < kMost; ++k) ids[k] = first + k * kStep;
-    } else if (wide) {
-      load(static_cast<const int64_t*>(data));
-    } else {
-      load(static_cast<const int32_t*>(data));
+    switch (kind_) {
+      case kInt32:
+        return load(static_cast<const int32_t*>(data_));
+      case kInt64:
+        return load(static_cast<const int64_t*>(data_));
+      case kSegments:
+        return load(SegmentsOf{static_cast<const Contribution*>(data_)});
+      default:
+        return load(OwnPositions{});
     }
   }
+
+ private:
+  const void* data_;
+  enum Kind : uint8_t { kOwnPositions, kInt32, kInt64, kSegments } kind_;
 };
 
 __device__ inline bool InRange(int64_t id, int64_t limit) {
@@ -67,8 +105,9 @@ struct ReportTo {
   static Result<ReportTo> ThisThread() noexcept;
   // Those words of pinned memory; RESOURCE_EXHAUSTED if there are none.
   static Result<ReportTo> Words(uint64_t* words) noexcept;
-  // Waits for the report and returns it, or the error that it describes. Some microseconds faster than waiting for the
-  // stream and copying.
+  // Waits for the report. Some microseconds faster than waiting for the stream and copying.
+  Result<Report> Await(const UncapturedCall& call) const noexcept;
+  // The same, or the error that the report describes.
   Result<Report> Await(const UncapturedCall& call, const SegmentIds& ids) const noexcept;
 };
 
@@ -100,8 +139,11 @@ inline SegmentTrend OrderIn(const Report& report) noexcept {
 }
 
 // Queues a stable sort of positions by segment: row is the segment, segment the position. Kernels do nothing if the
-// word at only_if is 0; null: they always sort. n and num_segments must be positive.
-Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept;
+// word at only_if is 0; null: they always sort. n and num_segments must be positive. A report without the count goes to
+// `checked` before the ids are sorted; kBadIndices leaves out segment ids that are out of range: they come last, as
+// row num_segments. Other bad ids become 0.
+Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if,
+                            LeftOut left_out = LeftOut::kNone, const ReportTo& checked = {}) noexcept;
 
 // Queues only a report, for ids that make no contributions.
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept;

@@ -69,8 +69,8 @@ struct PrepareJob {
   int64_t num_segments;
   int64_t per_block;  // ids
   bool segments_first;
-  bool drops_out_of_range;  // as in SegmentIds
-  bool positions;           // contributions get positions in place of segments
+  LeftOut left_out;
+  bool positions;  // contributions get positions in place of segments
   Contribution* contributions;
   Contribution* in_place;  // null, or where contributions belong if their rows ascend: notes->unsorted tells
   int passes;
@@ -81,6 +81,15 @@ struct PrepareJob {
   Offsets offsets;          // to check
   const uint32_t* only_if;  // null, or a word: nothing is done if it is 0
   ReportJob checked;        // may go nowhere
+
+  __device__ bool LeavesOut(int64_t row, int64_t segment) const {
+    if (left_out == LeftOut::kBadSegments) return !InRange(segment, num_segments);
+    return left_out == LeftOut::kBadIndices && !InRange(row, table_rows);
+  }
+  // The row that a contribution gets.
+  __device__ uint32_t Row(int64_t row, int64_t segment) const {
+    return LeavesOut(row, segment) ? static_cast<uint32_t>(table_rows) : OrZero(row, table_rows);
+  }
 };
 
 // counts[segment] += 1 for each lane that has a segment; those are the first lanes of the warp. Segment ids mostly come
@@ -151,17 +160,16 @@ static __global__ void __launch_bounds__(kPrepareThreads) PrepareKernel(const Pr
     for (int k = 0; k < kPerThread; ++k) {
       const int64_t i = first + k * kPrepareThreads;
       const bool exists = k < count;
-      uint32_t row = exists ? OrZero(rows[k], job.table_rows) : 0;
       const uint32_t segment = exists ? OrZero(segments[k], job.num_segments) : 0;
-      const bool dropped = job.drops_out_of_range && exists && !InRange(segments[k], job.num_segments);
-      if (dropped) row = static_cast<uint32_t>(job.table_rows);
+      const bool dropped = exists && job.LeavesOut(rows[k], segments[k]);
+      const uint32_t row = exists ? job.Row(rows[k], segments[k]) : 0;
       if (exists) {
         if (!dropped) CheckId(job, i, rows[k], segments[k]);
         job.contributions[i] = {row, job.positions ? static_cast<uint32_t>(i) : segment};
         if (job.positions && i > 0 && job.segment_ids[i - 1] > segments[k]) job.notes->descending = 1;
         if (job.in_place != nullptr) {
           if (job.in_place != job.contributions) job.in_place[i] = job.contributions[i];
-          if (i > 0 && OrZero(job.indices[i - 1], job.table_rows) > row) job.notes->unsorted = 1;
+          if (i > 0 && job.Row(job.indices[i - 1], i - 1) > row) job.notes->unsorted = 1;
         }
       }
       if (exists && job.copies.indices != nullptr) job.copies.indices[i] = static_cast<int32_t>(row);

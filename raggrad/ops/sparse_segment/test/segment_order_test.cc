@@ -126,7 +126,7 @@ TEST(SegmentOrder, ErrorsNameTheFirstId) {
     });
   }
   EXPECT_THAT(OrderBySegment(arrays.As(DType::kInt32), 0, OutOfRange::kError),
-              StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids[0]: expected none, because num_segments is 0")));
+              StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids[0]: expected none, as num_segments is 0")));
   EXPECT_THAT(OrderBySegment(arrays.As(DType::kInt32), -1, OutOfRange::kDrop),
               StatusIs(Code::kInvalidArgument, HasSubstr("num_segments")));
   EXPECT_THAT(OrderBySegment(arrays.As(DType::kInt32), int64_t{1} << 31, OutOfRange::kDrop),

@@ -1,0 +1,92 @@
+// Rows with segment ids in any order, and the obvious way to pool them: ids in range are sorted, and SparseSegment
+// pools the rows that they name.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "raggrad/core/result.h"
+#include "raggrad/ops/sparse_segment/segment_order.h"
+#include "raggrad/ops/sparse_segment/segment_pooling.h"
+#include "raggrad/ops/sparse_segment/test/test_ids.h"
+#include "raggrad/testing/array.h"
+#include "raggrad/testing/generators.h"
+
+namespace raggrad::sparse_segment {
+
+template <class V>
+struct SegmentsCase {
+  std::string name;
+  testing::Array<V> data;
+  Ids ids;
+  int64_t num_segments;
+
+  SegmentsCase(std::string called, std::vector<int64_t> segment_ids, int64_t count, const Shape& inner)
+      : name(std::move(called)),
+        data(Data(std::ssize(segment_ids), inner)),
+        ids(std::move(segment_ids)),
+        num_segments(count) {}
+
+  Segments With(const TensorView& view, OutOfRange out_of_range = OutOfRange::kDrop) const {
+    return {.ids = view, .count = num_segments, .out_of_range = out_of_range};
+  }
+  bool InRange(int64_t id) const { return id >= 0 && id < num_segments; }
+  bool AllInRange() const {
+    return std::ranges::all_of(ids.wide, [&](int64_t id) { return InRange(id); });
+  }
+
+  Result<Tensor> Expected(SegmentCombiner combiner, const Context& ctx) const {
+    std::vector<int64_t> positions, segments;
+    for (int64_t i = 0; i < std::ssize(ids.wide); ++i) {
+      if (InRange(ids.wide[static_cast<size_t>(i)])) positions.push_back(i);
+    }
+    std::ranges::stable_sort(positions, {}, [&](int64_t i) { return ids.wide[static_cast<size_t>(i)]; });
+    for (const int64_t i : positions) segments.push_back(ids.wide[static_cast<size_t>(i)]);
+    return SparseSegmentWithNumSegments(combiner, data, TensorView::Vector<int64_t>(positions),
+                                        TensorView::Vector<int64_t>(segments), TensorView::Scalar(num_segments), ctx);
+  }
+
+ private:
+  static testing::Array<V> Data(int64_t n, const Shape& inner) {
+    const Shape shape = Shape::WithDim0(n, inner.dims());
+    return {testing::Generator(static_cast<uint64_t>(n)).HostileValues<V>(*shape.NumElements()), shape};
+  }
+};
+
+// Orders of ids, most of them with some out of range at all kinds of places.
+template <class V>
+std::vector<SegmentsCase<V>> SegmentsCases(const Shape& inner) {
+  testing::Generator random(5);
+  std::vector<int64_t> ascending;
+  for (int64_t i = 0; i < 3'000; ++i) ascending.push_back(i / 7);
+  std::vector<int64_t> padded = ascending, some = random.ZipfIds<int64_t>(5'000, 300);
+  std::fill(padded.begin(), padded.begin() + 40, -1);
+  std::fill(padded.end() - 40, padded.end(), 500);
+  std::vector<int64_t> behind = ascending;
+  std::fill(behind.end() - 40, behind.end(), -1);
+  for (size_t i = 0; i < some.size(); i += 3) some[i] = std::vector<int64_t>{-1, 300, INT32_MIN, INT32_MAX}[i % 4];
+  std::vector<SegmentsCase<V>> cases;
+  cases.emplace_back("no ids", std::vector<int64_t>{}, 4, inner);
+  cases.emplace_back("no ids and no segments", std::vector<int64_t>{}, 0, inner);
+  cases.emplace_back("one id", std::vector<int64_t>{2}, 4, inner);
+  cases.emplace_back("one id out of range", std::vector<int64_t>{-1}, 4, inner);
+  cases.emplace_back("the first id out of range, the others ascend", std::vector<int64_t>{-5, 0, 0, 1}, 2, inner);
+  cases.emplace_back("no segments", std::vector<int64_t>{0, 1, -1}, 0, inner);
+  cases.emplace_back("all out of range", std::vector<int64_t>(100, 9), 9, inner);
+  cases.emplace_back("ascending", ascending, 429, inner);
+  cases.emplace_back("ascending, padded at both ends", padded, 429, inner);
+  cases.emplace_back("ascending, padded with -1 at the end", behind, 429, inner);
+  cases.emplace_back("any order", random.UniformIds<int64_t>(5'000, 300), 300, inner);
+  cases.emplace_back("some out of range", some, 300, inner);
+  cases.emplace_back("one segment", std::vector<int64_t>(2'000, 0), 1, inner);
+  cases.emplace_back("far apart", std::vector<int64_t>{90'000, 0, 99'999, 50, 90'000}, 100'000, inner);
+  return cases;
+}
+
+}  // namespace raggrad::sparse_segment

@@ -1,0 +1,86 @@
+// PoolSegments on the CPU: as if the rows had been sorted by segment.
+#include <gmock/gmock.h>
+
+#include "raggrad/ops/sparse_segment/kernels.h"
+#include "raggrad/ops/sparse_segment/test/segments_case.h"
+#include "raggrad/testing/combiners.h"
+#include "raggrad/testing/counting_allocator.h"
+#include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/owned.h"
+#include "raggrad/testing/settings.h"
+#include "raggrad/testing/status_matchers.h"
+
+namespace raggrad::sparse_segment {
+namespace {
+
+using ::raggrad::testing::Array;
+using ::raggrad::testing::Difference;
+using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
+using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::IsOk;
+using ::raggrad::testing::kCombiners;
+using ::raggrad::testing::Reproducible;
+using ::raggrad::testing::StatusIs;
+using ::testing::HasSubstr;
+
+template <class V>
+class SegmentsTest : public ::testing::Test {};
+TYPED_TEST_SUITE(SegmentsTest, GtestTypes<SumTypes>);
+
+TYPED_TEST(SegmentsTest, AsIfRowsWereSorted) {
+  for (const SegmentsCase<TypeParam>& rows : SegmentsCases<TypeParam>(Shape{3})) {
+    SCOPED_TRACE(rows.name);
+    ForEachSetting([&](const Context& setting) {
+      for (const Context& ctx : {setting, Reproducible(setting)}) {
+        for (const SegmentCombiner combiner : kCombiners) {
+          if (combiner != SegmentCombiner::kSum && !Contains(FloatTypes{}, kDTypeOf<TypeParam>)) continue;
+          const Result<Tensor> want = rows.Expected(combiner, ctx);
+          ASSERT_THAT(want, IsOk());
+          for (const DType type : kIndexTypes) {
+            for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
+              const Result<Tensor> got = PoolSegments(combiner, rows.data, rows.With(rows.ids.As(type), mode), ctx);
+              if (mode == OutOfRange::kError && !rows.AllInRange()) {
+                EXPECT_THAT(got, StatusIs(Code::kInvalidArgument, HasSubstr("a segment id is out of range")));
+                continue;
+              }
+              ASSERT_THAT(got, IsOk());
+              EXPECT_EQ(Difference(got->view(), want->view()), "");
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(Segments, NamesTheArgumentAtFault) {
+  const Array<float> data({1, 2, 3}, Shape{3, 1}), scalar({1}, Shape{});
+  const Array<int32_t> ids({0, 1, 0}), two({0, 1});
+  const Array<int32_t> matrix({0, 1, 0}, Shape{3, 1});
+  const auto pool = [&](const TensorView& rows, const TensorView& segment_ids, int64_t count) {
+    return PoolSegments(SegmentCombiner::kMean, rows, {segment_ids, count});
+  };
+  EXPECT_THAT(pool(data, two, 2),
+              StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids: expected one for every row")));
+  EXPECT_THAT(pool(data, matrix, 2), StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids: expected rank 1")));
+  EXPECT_THAT(pool(data, data, 2), StatusIs(Code::kInvalidArgument, HasSubstr("segment_ids has dtype float32")));
+  EXPECT_THAT(pool(ids, ids, 2), StatusIs(Code::kInvalidArgument, HasSubstr("data has dtype int32")));
+  EXPECT_THAT(pool(scalar, ids, 2), StatusIs(Code::kInvalidArgument, HasSubstr("[data: expected at least rank 1")));
+  EXPECT_THAT(pool(data, ids, -1), StatusIs(Code::kInvalidArgument, HasSubstr("[num_segments: expected 0 to")));
+  EXPECT_THAT(pool(data, ids, int64_t{1} << 31), StatusIs(Code::kInvalidArgument, HasSubstr("[num_segments:")));
+  EXPECT_THAT(pool(data, ids, 1),
+              StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids[1]: expected 0 to 0, got 1")));
+}
+
+TEST(Segments, EveryAllocationFailureIsReported) {
+  for (const std::vector<int64_t>& ids : {std::vector<int64_t>{0, 1, 1}, std::vector<int64_t>{1, 0, 1}}) {
+    const SegmentsCase<float> rows("", ids, 2, Shape{2});
+    ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
+      return PoolSegments(SegmentCombiner::kMean, rows.data, rows.With(rows.ids.As(DType::kInt64)), ctx).status();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace raggrad::sparse_segment
