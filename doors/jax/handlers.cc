@@ -80,7 +80,7 @@ struct raggrad_jax_handler {
 
 // The last one has no name.
 __attribute__((visibility("default"))) extern const raggrad_jax_handler raggrad_jax_handlers[] = {
-    {"raggrad_segment", OnHost<Segment, kNames>, nullptr},
+    {"raggrad_segment", OnHost<Segment, kNames>, OnCuda<Segment, kNames>},
     {"raggrad_segment_grad", OnHost<SegmentGrad, kNames>, nullptr},
     {"raggrad_bag", OnHost<Bag, kBagNames>, OnCuda<BagOrdered, kBagNames>},
     {"raggrad_bag_grad", OnHost<BagGrad, kBagNames>, OnCuda<BagGradOrdered, kBagNames>},

@@ -129,17 +129,11 @@ void Spread(const Tensor& kept, const TensorView& positions, const MutableTensor
 }  // namespace
 
 Status Segment(Call& call) {
-  const TensorView segment_ids = call.View(1);
-  const Context scratch = call.scratch_context();
-  const auto order = OrderBySegment(segment_ids, call.Result(0).shape[0], OutOfRange::kDrop, scratch);
-  if (!order.ok()) return order.status();
-  const SegmentCombiner combiner = CombinerOf(call);
-  if (order->has_value()) {
-    return Pool(call, combiner, (*order)->positions.view(), (*order)->segment_ids.view());
-  }
-  const auto places = Places(Device::Cpu(), segment_ids.dim(0), scratch);
-  if (!places.ok()) return places.status();
-  return Pool(call, combiner, TensorView::Of(places->data(), segment_ids.shape), segment_ids);
+  const Segments segments = {.ids = call.View(1),
+                             .count = call.Result(0).shape[0],
+                             .out_of_range = OutOfRange::kDrop,
+                             .ascending = call.Integer("ascending") != 0};
+  return Call::Done(PoolSegments(CombinerOf(call), call.View(0), segments, call.context()));
 }
 
 Status SegmentGrad(Call& call) {

@@ -1,8 +1,8 @@
 // Rows pooled by segment, and their gradients.
 //
 // Segment ids come in any order, and those out of range are dropped, as jax.ops.segment_sum does it. In host memory the
-// handlers below order and drop. For a GPU, XLA does both before it calls the handlers whose names end in Ordered; the
-// one that ends in Dropping needs no help.
+// handlers below order and drop. For a GPU, XLA does both before it calls the handlers whose names end in Ordered;
+// Segment and the one that ends in Dropping need no help.
 #pragma once
 
 #include "adapter.h"

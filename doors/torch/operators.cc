@@ -96,6 +96,7 @@ void ImplementOnEveryDevice(Library& library) {
   library.impl("sparse_segment", TORCH_BOX(&SparseSegmentForward));
   library.impl("sparse_segment_grad", TORCH_BOX(&SparseSegmentDenseGrad));
   library.impl("sparse_segment_grad_rows", TORCH_BOX(&SparseSegmentGradRows));
+  library.impl("segment", TORCH_BOX(&SegmentForward));
   library.impl("segment_grad", TORCH_BOX(&SegmentGrad));
   library.impl("embedding_bag", TORCH_BOX(&EmbeddingBagForward));
   library.impl("embedding_bag_grad", TORCH_BOX(&EmbeddingBagDenseGrad));
@@ -122,7 +123,6 @@ void ImplementOnEveryDevice(Library& library) {
 // Functions of python/raggrad/torch stand in for these on CUDA.
 STABLE_TORCH_LIBRARY_IMPL(raggrad, CPU, library) {
   ImplementOnEveryDevice(library);
-  library.impl("segment", TORCH_BOX(&SegmentForward));
   library.impl("ascends", TORCH_BOX(&Ascends));
 }
 

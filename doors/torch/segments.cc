@@ -33,16 +33,8 @@ TorchTensor SegmentForward(const TorchTensor& data, const TorchTensor& segment_i
                            const std::string& combiner, const MaybeText& accumulation) {
   constexpr std::string_view kOp = "segment";
   Call call(kOp, data, accumulation);
-  if (data.dim() == 0 || data.size(0) != segment_ids.numel()) {
-    call.Check(MakeError(Code::kInvalidArgument, "[segment_ids: expected one for every row of data, got ",
-                         segment_ids.numel(), " for shape ", call.View(data).shape, "]"));
-  }
-  const TensorView ids = call.View(segment_ids);
-  const auto order = call.Get(OrderBySegment(ids, num_segments, OutOfRange::kError, call.context()));
-  const SegmentCombiner combine = CombinerOf(kOp, "combiner", combiner);
-  if (order) return Pool(call, combine, data, {order->positions.view(), order->segment_ids.view()}, num_segments);
-  const PlacesLike positions(call, segment_ids, ids.dim(0), "segment_ids");
-  return Pool(call, combine, data, {positions.view(), ids}, num_segments);
+  return call.Take(call.Get(PoolSegments(CombinerOf(kOp, "combiner", combiner), call.View(data),
+                                         {call.View(segment_ids), num_segments}, call.context())));
 }
 
 TorchTensor SegmentGrad(const TorchTensor& grad, const TorchTensor& segment_ids, const std::string& combiner,

@@ -167,25 +167,22 @@ plans them again.
       "op"_a, "combiner"_a, "grad"_a.none(), "data"_a.none(), "plan"_a, "accumulation"_a.none(), "weights"_a.none());
 }
 
-// Ids in host memory, ordered by segment.
-void DefineOrder(nb::module_& module) {
-  module.def(
-      "order_by_segment",
-      [](std::string_view op, nb::handle segment_ids, int64_t num_segments) -> nb::object {
-        Reader read{op};
-        const TensorView ids = read.Ids("segment_ids", segment_ids);
-        std::optional<SegmentOrder> order = RunOperator(
-            read.keep, [&](const Context& ctx) { return OrderBySegment(ids, num_segments, OutOfRange::kError, ctx); });
-        if (!order) return nb::none();
-        return nb::make_tuple(MakeOutput(std::move(order->positions), Likeness{}),
-                              MakeOutput(std::move(order->segment_ids), Likeness{}));
-      },
-      "op"_a, "segment_ids"_a.none(), "num_segments"_a,
-      "Positions of the ids, ordered by segment, and the ids in this order. None if they come in order.");
-}
-
 // The segment functions of raggrad.ops. They take more types of ids and larger tables than TensorFlow's operators.
 void DefineSegments(nb::module_& module) {
+  module.def(
+      "pool_segments",
+      [](std::string_view op, std::string_view combiner, nb::handle data, nb::handle segment_ids, int64_t num_segments,
+         AccumulationArgument accumulation) {
+        Reader read{op};
+        const SegmentCombiner combine = CombinerOf(op, combiner);
+        const DType integers = combine == SegmentCombiner::kSum ? DType::kInt32 : DType::kFloat32;
+        const TensorView d = ViewOf(data, {.op = op, .name = "data", .integers = integers}, read.keep);
+        const Segments segments = {read.Ids("segment_ids", segment_ids), num_segments};
+        return MakeOutput(RunOperator(read.keep, accumulation,
+                                      [&](const Context& ctx) { return PoolSegments(combine, d, segments, ctx); }),
+                          data);
+      },
+      "op"_a, "combiner"_a, "data"_a.none(), "segment_ids"_a.none(), "num_segments"_a, "accumulation"_a.none());
   module.def(
       "segment",
       [](std::string_view op, std::string_view name, std::string_view combiner, nb::handle data, nb::handle indices,
@@ -315,7 +312,6 @@ void DefineFused(nb::module_& module) {
 
 void DefineIndexedSlices(nb::module_& module) {
   DefinePlan(module);
-  DefineOrder(module);
   DefineSegments(module);
   DefineSlices(module);
   DefineFused(module);

@@ -43,19 +43,6 @@ def _call(name: str, results: Any, *arrays: Any, s: Settings, **attributes: Any)
     return call(name, results, *operands, settings=s, attributes={"combiner": s.combiner, **attributes})
 
 
-def pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
-    """Rows of `data`, pooled by segment."""
-    if s.sorted_ids:  # one more segment before the others, too, so that the order stays
-        segments = (jnp.clip(segment_ids, -1, s.num_segments) + 1).astype(np.int32)
-        rows, first, count = jnp.arange(segments.shape[0], dtype=np.int32), 1, s.num_segments + 2
-    else:
-        segments = _segments(segment_ids, s)
-        rows, first, count = _order(segments), 0, s.num_segments + 1
-        segments = segments[rows]
-    sums = _call("raggrad_bag", Shaped((count, *data.shape[1:]), data.dtype), data, rows, segments, s=s)
-    return sums[first : first + s.num_segments]
-
-
 def spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
     """The gradient of pool(): that of each row's segment, scaled; zero where the id is out of range."""
     segments = _segments(segment_ids, s)

@@ -38,13 +38,15 @@ def segment_sum(
     """Row s is the sum of data[i] over all i with segment_ids[i] == s: jax.ops.segment_sum, with the same arguments.
 
     Ids come in any order; those out of range, negative ones too, are dropped. `num_segments` is the number of rows, by
-    default the largest id plus one, which has to be known when the function is traced. `indices_are_sorted` saves a
-    sort on a GPU and is found out on a CPU; `unique_indices` changes nothing. `accumulation` is "sequential", "fast" or
-    "reproducible" (raggrad.accumulation); a compiled function keeps the one that it was traced with.
+    default the largest id plus one, which has to be known when the function is traced. `indices_are_sorted` is a
+    promise that saves a sort on a GPU, where rows get into other sums if it is not kept; a CPU finds it out.
+    `unique_indices` changes nothing. `accumulation` is "sequential", "fast" or "reproducible" (raggrad.accumulation); a
+    compiled function keeps the one that it was traced with.
 
     Rows of a segment are added in the order they have in `data`; float16 and bfloat16 in float32, rounded once. The
-    same bits on every run and with any number of threads. On a CPU it takes 8 bytes per id, 24 if they are not in
-    order; rows are read where they lie. Complex numbers, float8 and int4 go to jax.ops.segment_sum.
+    same bits on every run, with any number of threads and on CPU and GPU. Rows are read where they lie. It takes 4
+    bytes per id on a CPU, 24 if they are not in order, and on a GPU 16, or none after the promise. Complex numbers,
+    float8 and int4 go to jax.ops.segment_sum.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> rj.segment_sum(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([1, 0, 1])).tolist()
@@ -119,11 +121,9 @@ def _segments_in(function: str, segment_ids: Any) -> int:
 
 
 def _pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
-    def on_cpu(data: jax.Array, segment_ids: jax.Array) -> jax.Array:
-        out = Shaped((s.num_segments, *data.shape[1:]), data.dtype)
-        return call("raggrad_segment", out, data, segment_ids, settings=s, attributes={"combiner": s.combiner})
-
-    return on_platform(on_cpu, lambda data, ids: _on_cuda.pool(data, ids, s), data, segment_ids)
+    out = Shaped((s.num_segments, *data.shape[1:]), data.dtype)
+    attributes = {"combiner": s.combiner, "ascending": np.int64(s.sorted_ids)}
+    return call("raggrad_segment", out, data, segment_ids, settings=s, attributes=attributes)
 
 
 def _spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:

@@ -18,13 +18,10 @@ def settings(mode: str, **others: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_segments(mode: str) -> None:
+def test_gradients_of_segments(mode: str) -> None:
     batch = random_batch()
     data, grad = random_rows(len(batch.ids)), random_rows(12, seed=4)
     function = {"sum": rj.segment_sum, "mean": rj.segment_mean, "sqrtn": rj.segment_sqrtn}[mode]
-    assert same_bits(on_cuda.pool(data, batch.segment_ids, settings(mode)), function(data, *batch[1:]))
-    ids = jnp.sort(batch.segment_ids)
-    assert same_bits(on_cuda.pool(data, ids, settings(mode, sorted_ids=True)), function(data, ids, 12))
     _, pull = jax.vjp(lambda d: function(d, *batch[1:]), data)
     assert_near(on_cuda.spread(grad, batch.segment_ids, settings(mode)), pull(grad)[0])
 
