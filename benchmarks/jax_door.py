@@ -6,7 +6,7 @@
 
 Prints milliseconds, the median of all rounds, and their ratio to raggrad's. All ways take turns, round by round, so
 that a busy machine slows all of them. Workloads have the sizes of segment-A and -C: a mean of rows, int32 ids.
-Times of segment_sum are compared with those of raggrad in float32.
+Times of sums and bags are compared with those of raggrad in float32.
 
 JAX returns before a GPU is done. With --in-a-row a program waits after so many calls, as a training loop does; else it
 waits for each, and sees the time to start one and to notice its end, too.
@@ -82,6 +82,28 @@ def sums(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     return calls
 
 
+def bags(inputs: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """The forward: means of the rows of a table that ids name. The segments come in order, as for sums."""
+    ids, segment_ids = (jax.device_put(jnp.asarray(inputs[name])) for name in ("indices", "segment_ids"))
+    count, width = inputs["grad"].shape
+
+    def segment_sum_of_rows(table: Any, hint: bool) -> Any:
+        pooled = jax.ops.segment_sum(table[ids], segment_ids, count, indices_are_sorted=hint)
+        return pooled / jax.ops.segment_sum(jnp.ones(len(ids)), segment_ids, count)[:, None].astype(table.dtype)
+
+    calls: dict[str, Callable[[], Any]] = {}
+    for dtype in ("float32", "bfloat16"):
+        shape = int(inputs["dense_output_dim0"]), width
+        table = jax.block_until_ready(jax.random.normal(jax.random.key(0), shape, dtype))
+        ways = {
+            "embedding_bag": jax.jit(lambda table: rj.embedding_bag(table, ids, segment_ids, count)),
+            "JAX: segment_sum of rows": jax.jit(partial(segment_sum_of_rows, hint=False)),
+            "JAX: segment_sum of rows, known to be sorted": jax.jit(partial(segment_sum_of_rows, hint=True)),
+        }
+        calls |= {f"{name}, {dtype}": (lambda way=way, table=table: way(table)) for name, way in ways.items()}
+    return calls
+
+
 def call_in_a_row(call: Callable[[], Any], count: int) -> None:
     for _ in range(count):
         result = call()
@@ -97,13 +119,14 @@ def main() -> None:
     options = parser.parse_args()
     device = jax.devices()[0]
     measured = measurement.Measurement(
-        "Gradients and sums in JAX and in raggrad.jax",
+        "Gradients, sums and bags in JAX and in raggrad.jax",
         [f"JAX {jax.__version__}", f"the median of {options.rounds} rounds of {options.in_a_row} calls"],
         measurement.describe_machine("" if device.platform == "cpu" else device.device_kind),
     )
     for title, calls, ours in (
         ("gradients", gradients, "sparse_segment_grad"),
         ("sums", sums, "segment_sum float32"),
+        ("bags", bags, "embedding_bag, float32"),
     ):
         table = measured.table(title, title, "ms", "times as long")
         for name in options.only or WORKLOADS:

@@ -82,7 +82,7 @@ struct raggrad_jax_handler {
 __attribute__((visibility("default"))) extern const raggrad_jax_handler raggrad_jax_handlers[] = {
     {"raggrad_segment", OnHost<Segment, kNames>, OnCuda<Segment, kNames>},
     {"raggrad_segment_grad", OnHost<SegmentGrad, kNames>, nullptr},
-    {"raggrad_bag", OnHost<Bag, kBagNames>, OnCuda<BagOrdered, kBagNames>},
+    {"raggrad_bag", OnHost<Bag, kBagNames>, OnCuda<Bag, kBagNames>},
     {"raggrad_bag_grad", OnHost<BagGrad, kBagNames>, OnCuda<BagGradOrdered, kBagNames>},
     {"raggrad_bag_weights_grad", OnHost<BagWeightsGrad, kBagNames>, OnCuda<BagWeightsGradOrdered, kBagNames>},
     {"raggrad_bag_grad_rows", OnHost<BagGradRows, kBagNames>, OnCuda<BagGradRowsDropping, kBagNames>},

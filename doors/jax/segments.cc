@@ -63,32 +63,11 @@ Status Apply(::raggrad::Result<std::optional<SegmentOrder>> order, Ids& ids, con
   return ids.weights ? Take(positions, *ids.weights, ids.taken_weights, ctx) : Status();
 }
 
-// The error of an operator that refused its ids. It names the first bad one by the position that the user knows.
-template <class Id>
-Status NameBadId(const Id* ids, const TensorView& segment_ids, int64_t num_segments, int64_t table_rows, Status error) {
-  const auto segment = [&](int64_t i) {
-    return segment_ids.dtype == DType::kInt32 ? segment_ids.As<int32_t>()[i] : segment_ids.As<int64_t>()[i];
-  };
-  for (int64_t i = 0; i < segment_ids.dim(0); ++i) {
-    const bool dropped = segment(i) < 0 || segment(i) >= num_segments;
-    if (dropped || (ids[i] >= 0 && ids[i] < table_rows)) continue;
-    if (table_rows == 0)
-      return MakeError(Code::kInvalidArgument, "[ids[", i, "]: expected none, because there are no rows]");
-    return MakeError(Code::kInvalidArgument, "an id is out of range [ids[", i, "]: expected 0 to ", table_rows - 1,
-                     ", got ", ids[i], "]");
-  }
-  return error;  // it was about something else
-}
-
 // A Status of a call whose arguments `first` and `first` + 1 are ids and segment ids in host memory.
 Status WithPosition(const Call& call, Status status, int64_t num_segments, int64_t table_rows, int first = 1) {
   if (status.code() != Code::kInvalidArgument) return status;
-  const TensorView ids = call.View(first);
-  const TensorView segment_ids = call.View(first + 1);
-  if (ids.dtype == DType::kInt32) {
-    return NameBadId(ids.As<int32_t>(), segment_ids, num_segments, table_rows, std::move(status));
-  }
-  return NameBadId(ids.As<int64_t>(), segment_ids, num_segments, table_rows, std::move(status));
+  Status bad = CheckIndices(call.View(first), {call.View(first + 1), num_segments}, table_rows);
+  return bad.ok() ? status : bad;  // OK: the error was about something else
 }
 
 Status DenseGrad(Call& call, const SegmentPooling& pooling, const TensorView& indices, const TensorView& segment_ids) {
@@ -97,12 +76,6 @@ Status DenseGrad(Call& call, const SegmentPooling& pooling, const TensorView& in
   const auto dim0 = static_cast<int32_t>(rows);
   return Call::Done(
       SparseSegmentGrad(pooling, call.View(0), indices, segment_ids, TensorView::Scalar(dim0), call.context()));
-}
-
-Status Pool(Call& call, const SegmentPooling& pooling, const TensorView& indices, const TensorView& segment_ids) {
-  const int64_t num_segments = call.Result(0).shape[0];
-  return Call::Done(SparseSegmentWithNumSegments(pooling, call.View(0), indices, segment_ids,
-                                                 TensorView::Scalar(num_segments), call.context()));
 }
 
 // `operation` is SparseSegmentGradV2Padded, or drops ids by itself.
@@ -151,18 +124,10 @@ Status SegmentGrad(Call& call) {
 }
 
 Status Bag(Call& call) {
-  Ids ids = IdsOf(call);
-  const Context scratch = call.scratch_context();
-  const auto num_segments = call.Result(0).shape[0];
-  Status ordered = Apply(OrderBySegment(ids.segment_ids, num_segments, OutOfRange::kDrop, scratch), ids, scratch);
-  if (!ordered.ok()) return ordered;
-  return WithPosition(call, Pool(call, ids.Pooling(CombinerOf(call)), ids.ids, ids.segment_ids), num_segments,
-                      call.View(0).dim(0));
-}
-
-Status BagOrdered(Call& call) {
   const Ids ids = IdsOf(call);
-  return Pool(call, ids.Pooling(CombinerOf(call)), ids.ids, ids.segment_ids);
+  const Segments segments = {
+      .ids = ids.segment_ids, .count = call.Result(0).shape[0], .out_of_range = OutOfRange::kDrop};
+  return Call::Done(PoolSegments(ids.Pooling(CombinerOf(call)), call.View(0), ids.ids, segments, call.context()));
 }
 
 Status BagGrad(Call& call) {

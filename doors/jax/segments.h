@@ -2,7 +2,7 @@
 //
 // Segment ids come in any order, and those out of range are dropped, as jax.ops.segment_sum does it. In host memory the
 // handlers below order and drop. For a GPU, XLA does both before it calls the handlers whose names end in Ordered;
-// Segment and the one that ends in Dropping need no help.
+// Segment, Bag and the one that ends in Dropping need no help.
 #pragma once
 
 #include "adapter.h"
@@ -16,7 +16,6 @@ Status SegmentGrad(Call& call);
 
 // table, ids, segment_ids[, weights] -> out
 Status Bag(Call& call);
-Status BagOrdered(Call& call);
 // grad, ids, segment_ids[, weights] -> d_table
 Status BagGrad(Call& call);
 Status BagGradOrdered(Call& call);

@@ -1,4 +1,4 @@
-"""XLA's part before and after a handler for GPUs: it sorts by segment, and takes ids out of range aside.
+"""XLA's part before and after a handler for GPUs of gradients: it takes ids out of range aside.
 
 Such ids go to one more segment, behind the others, whose row is thrown away, or whose gradient is zero.
 """
@@ -54,16 +54,6 @@ def spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
     scales = (1 / (counts if s.combiner == "mean" else jnp.sqrt(counts)))[segments]
     scaled = rows.astype(scales.dtype) * scales.reshape(scales.shape + (1,) * (rows.ndim - 1))
     return scaled.astype(grad.dtype)
-
-
-def bag(table: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:
-    segments = _segments(segment_ids, s)
-    order = _order(segments)
-    segments = segments[order]
-    known = jnp.where(segments < s.num_segments, ids[order], 0)  # the others may be anything
-    out = Shaped((s.num_segments + 1, *table.shape[1:]), table.dtype)
-    factors = None if weights is None else weights[order]
-    return _call("raggrad_bag", out, table, known, segments, factors, s=s)[: s.num_segments]
 
 
 def bag_grad(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:

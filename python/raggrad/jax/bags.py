@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -46,9 +45,9 @@ def embedding_bag(
     `mode` is "sum", "mean" or "sqrtn". `weights`, one for every id, multiply the rows; "mean" and "sqrtn" divide by the
     number of ids all the same. `accumulation` is that of segment_sum.
 
-    Rows are read where they lie. On a CPU it takes nothing besides if the segment ids are in order, else up to 32 bytes
-    per id; the gradient up to 24 bytes per id. On a GPU XLA sorts the ids by segment. The same bits on every run and
-    with any number of threads; float16 and bfloat16 are summed in float32.
+    Rows are read where they lie. On a CPU it takes nothing besides if the segment ids are in order, else up to 28 bytes
+    per id; on a GPU 16, with weights 28; the gradient up to 24 bytes per id. The same bits on every run, with any
+    number of threads and on CPU and GPU; float16 and bfloat16 are summed in float32.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> table = jnp.array([[1.0], [2.0], [4.0]])
@@ -84,25 +83,23 @@ def operands(*arrays: jax.Array | None) -> list[jax.Array]:
     return [array for array in arrays if array is not None]
 
 
-def _run(handler: str, num_rows: int, on_gpu: Callable[..., jax.Array], *arrays: Any, settings: Settings) -> jax.Array:
-    """Calls a handler for rows, ids, segment ids and, if they are not None, weights. Its result has `num_rows` rows."""
-
-    def on_cpu(rows: jax.Array, *others: jax.Array) -> jax.Array:
-        out = Shaped((num_rows, *rows.shape[1:]), rows.dtype)
-        return call(handler, out, rows, *others, settings=settings, attributes={"combiner": settings.combiner})
-
-    def on_cuda(rows: jax.Array, ids: jax.Array, segment_ids: jax.Array, *weights: jax.Array) -> jax.Array:
-        return on_gpu(rows, ids, segment_ids, weights[0] if weights else None, settings)
-
-    return on_platform(on_cpu, on_cuda, *operands(*arrays))
-
-
 def _bag(table: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:
-    return _run("raggrad_bag", s.num_segments, _on_cuda.bag, table, ids, segment_ids, weights, settings=s)
+    out = Shaped((s.num_segments, *table.shape[1:]), table.dtype)
+    arrays = operands(table, ids, segment_ids, weights)
+    return call("raggrad_bag", out, *arrays, settings=s, attributes={"combiner": s.combiner})
 
 
 def _bag_grad(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:
-    return _run("raggrad_bag_grad", s.num_rows, _on_cuda.bag_grad, grad, ids, segment_ids, weights, settings=s)
+    arrays = operands(grad, ids, segment_ids, weights)
+
+    def on_cpu(*arrays: jax.Array) -> jax.Array:
+        out = Shaped((s.num_rows, *grad.shape[1:]), grad.dtype)
+        return call("raggrad_bag_grad", out, *arrays, settings=s, attributes={"combiner": s.combiner})
+
+    def on_cuda(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, *weights: jax.Array) -> jax.Array:
+        return _on_cuda.bag_grad(grad, ids, segment_ids, weights[0] if weights else None, s)
+
+    return on_platform(on_cpu, on_cuda, *arrays)
 
 
 def _bag_weights_grad(

@@ -35,9 +35,8 @@ def test_bags(mode: str, weighted: bool, accumulation: str | None) -> None:
     s = settings(mode, size=len(batch.ids), accumulation=accumulation)
     options = {"mode": mode, "accumulation": accumulation}
 
-    pooled, pull = jax.vjp(lambda t, w: rj.embedding_bag(t, *batch, weights=w, **options), table, weights)
+    _, pull = jax.vjp(lambda t, w: rj.embedding_bag(t, *batch, weights=w, **options), table, weights)
     arrays = batch.ids, batch.segment_ids
-    assert same_bits(on_cuda.bag(table, *arrays, weights, s), pooled)
     d_table, d_weights = pull(grad)
     assert same_bits(on_cuda.bag_grad(grad, *arrays, weights, s), d_table)
     if weighted:

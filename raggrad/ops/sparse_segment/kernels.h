@@ -66,12 +66,15 @@ struct ForwardProblem {
   int64_t n() const noexcept { return indices.dim(0); }
 };
 
-// A forward whose indices are 0, 1, 2, ... (they have no data) and whose segment ids come in any order. num_segments is
-// set, weights are not.
+// A forward whose segment ids come in any order. num_segments is set. Indices without data are 0, 1, 2, ...; then there
+// are no weights.
 struct SegmentsProblem {
   ForwardProblem forward;
   OutOfRange out_of_range;
   bool ascending;  // as in Segments
+
+  bool has_indices() const noexcept { return forward.indices.data != nullptr; }
+  Segments segments() const noexcept { return {forward.segment_ids, *forward.num_segments, out_of_range, ascending}; }
 };
 
 // The gradient of a forward's weights, which are set.

@@ -228,6 +228,23 @@ Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, i
   return CheckAndOrder(segment_ids, num_segments, Wanted::kAsTheyCome, OutOfRange::kDrop, ctx);
 }
 
+Status CheckIndices(const TensorView& indices, const Segments& segments, int64_t table_rows) noexcept {
+  const auto id = [](const TensorView& ids, int64_t i) {
+    return ids.dtype == DType::kInt32 ? ids.As<int32_t>()[i] : ids.As<int64_t>()[i];
+  };
+  for (int64_t i = 0; i < indices.dim(0); ++i) {
+    const int64_t segment = id(segments.ids, i), index = id(indices, i);
+    const bool left_out = segment < 0 || segment >= segments.count;
+    if (left_out || (index >= 0 && index < table_rows)) continue;
+    if (table_rows == 0) {
+      return MakeError(Code::kInvalidArgument, "[indices[", i, "]: expected none, because there are no rows]");
+    }
+    return MakeError(Code::kInvalidArgument, "an id is out of range [indices[", i, "]: expected 0 to ", table_rows - 1,
+                     ", got ", index, "]");
+  }
+  return {};
+}
+
 Result<Tensor> TakeAt(const TensorView& values, const TensorView& positions, const Context& ctx) noexcept {
   Result<Tensor> out = MakeTensor(values.dtype, positions.dim(0), ctx);
   if (!out.ok()) return out;

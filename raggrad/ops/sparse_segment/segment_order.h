@@ -26,7 +26,7 @@ enum class OutOfRange {
   kDrop,   // they are left out, negative ones too
 };
 
-// The segment of each row of an array.
+// The segment of each row of an array, or of each index into one.
 struct Segments {
   TensorView ids;  // [n]  int32 or int64, any order; n < 2^32
   int64_t count;   // of segments, in [0, 2^31)
@@ -44,6 +44,18 @@ struct Segments {
 // the check of the ids only, which is made first.
 Result<Tensor> PoolSegments(SegmentCombiner combiner, const TensorView& data, const Segments& segments,
                             const Context& ctx = {}) noexcept;
+
+// The same for data[indices[i]], with or without a weight for each i: SparseSegment as if ids had been sorted first. An
+// index whose segment is left out may be anything; other ones out of range are errors, for which the call waits on a
+// GPU. There Mean and SqrtN do not divide by weights (UNIMPLEMENTED). `ascending` changes nothing.
+//
+// Takes up to 28 bytes per id in host memory, none if segments are in order; on a GPU 16, with weights 28.
+Result<Tensor> PoolSegments(const SegmentPooling& pooling, const TensorView& data, const TensorView& indices,
+                            const Segments& segments, const Context& ctx = {}) noexcept;
+
+// The error for the first index that is out of range although its segment is in range; OK if there is none. All
+// operands are in host memory.
+Status CheckIndices(const TensorView& indices, const Segments& segments, int64_t table_rows) noexcept;
 
 // The positions of all ids, ordered by segment; those of one segment ascend. Nothing if the ids come in order and none
 // is left out: one pass over them, and no memory.

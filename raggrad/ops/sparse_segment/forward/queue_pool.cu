@@ -67,4 +67,20 @@ Status QueuePool(const Call& call, const ForwardProblem& p, const PoolIds& ids, 
                [&]<class T>() { return PoolRows<typename RowType<T>::type>(call, p, ids, output); });
 }
 
+Result<Tensor> AllocateRows(const Call& call, const ForwardProblem& p, int64_t num_segments) noexcept {
+  const Result<Shape> shape = OutputShape(p, num_segments);
+  if (!shape.ok()) return shape.status();
+  return cuda::AllocateOutput(call, 0, p.data.dtype, *shape);
+}
+
+Status PoolInto(const Call& call, const ForwardProblem& p, int64_t num_segments, Tensor& output) noexcept {
+  if (output.bytes() == 0) return {};
+  if (p.n() == 0) return call.Fill(output.data(), 0, output.bytes());
+  const Result<Scratch<int64_t>> found =
+      p.starts == nullptr ? FindStarts(call, Ids(p.segment_ids), p.n(), num_segments) : Scratch<int64_t>();
+  if (!found.ok()) return found.status();
+  const int64_t* const starts = p.starts == nullptr ? found->data() : p.starts;
+  return QueuePool(call, p, {Ids(p.indices), starts, num_segments}, output);
+}
+
 }  // namespace raggrad::sparse_segment::on_cuda

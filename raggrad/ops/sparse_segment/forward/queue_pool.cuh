@@ -19,6 +19,11 @@ struct PoolIds {
 
 Status QueuePool(const cuda::Call& call, const ForwardProblem& p, const PoolIds& ids, Tensor& output) noexcept;
 
+// The same for ids that ascend, in p.indices and p.segment_ids. Finds starts, unless p has them; p.n() may be 0.
+Status PoolInto(const cuda::Call& call, const ForwardProblem& p, int64_t num_segments, Tensor& output) noexcept;
+
+Result<Tensor> AllocateRows(const cuda::Call& call, const ForwardProblem& p, int64_t num_segments) noexcept;
+
 // starts[s] = the first position whose segment is at least s. Each thread bisects, so that neither a long segment nor a
 // long gap between segments is slow. If segments do not ascend, starts do nevertheless: a bisection for s + 1 goes
 // where the one for s went, or to the right of it.

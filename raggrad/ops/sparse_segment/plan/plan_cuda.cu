@@ -65,7 +65,8 @@ Status CheckFitsGpu(const SegmentIds& ids, bool needs_segments) noexcept {
 
 namespace {
 
-// A plan whose rows are not counted yet.
+// A plan whose rows are not counted yet. If its rows may ascend, kernels find that out, and the sort of a million ids
+// costs 8 us, not 38.
 struct Sorted {
   Plan plan;
   Notes* notes;
@@ -73,7 +74,8 @@ struct Sorted {
 };
 
 Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanParts& parts, const IdCopies& copies,
-                         const BagSegments& bags, const ReportTo& checked, const uint32_t* only_if) noexcept {
+                         const BagSegments& bags, const ReportTo& checked, const uint32_t* only_if,
+                         bool may_ascend) noexcept {
   const SortShape shape(ids.n(), ids.table_rows + (ids.left_out == LeftOut::kNone ? 0 : 1));
   Sorted sorted;
   Plan& plan = sorted.plan;
@@ -114,8 +116,6 @@ Result<Sorted> QueueSort(const Call& call, const SegmentIds& ids, const PlanPart
   Contribution* const result = plan.contributions.data();
   Contribution* const unsorted = shape.passes % 2 == 0 ? result : spare->data();
   Contribution* const other = shape.passes % 2 == 0 ? spare->data() : result;
-  // Ids without segments are rows of a sparse gradient, which mostly ascend: the sort then costs 8 us, not 38.
-  const bool may_ascend = ids.position_is_segment() && only_if == nullptr;
   const uint32_t* const sort_if = may_ascend ? &notes->unsorted : only_if;
   const PrepareJob job = {.indices = Ids(ids.indices),
                           .segment_ids = Ids(ids.segment_ids),
@@ -154,7 +154,9 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts&
   if (Status s = CheckFitsGpu(ids, parts.counts || parts.positions); !s.ok()) return s;
   Result<Scratch<uint32_t>> positions = Scratch<uint32_t>::Make(call.device_memory(), parts.positions ? ids.n() : 0);
   if (!positions.ok()) return positions.status();
-  Result<Sorted> sorted = QueueSort(call, ids, parts, copies, bags, checked, /*only_if=*/nullptr);
+  // Ids without segments are rows of a sparse gradient, which mostly ascend.
+  Result<Sorted> sorted =
+      QueueSort(call, ids, parts, copies, bags, checked, /*only_if=*/nullptr, ids.position_is_segment());
   if (!sorted.ok()) return sorted.status();
   Plan& plan = sorted->plan;
   const RowsJob rows = {plan.contributions.data(), ids.n(), GroupsOf(ids.n()), sorted->unique_before, sorted->notes};
@@ -163,13 +165,35 @@ Result<Plan> QueuePlan(const Call& call, const SegmentIds& ids, const PlanParts&
   return Result<Plan>(std::move(plan));  // `return plan` would copy with nvcc 13.0
 }
 
-Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if, LeftOut left_out,
-                            const ReportTo& checked) noexcept {
-  SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
-  segments.left_out = left_out;
-  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, checked, only_if);
+Result<Plan> QueueBySegment(const Call& call, const SegmentIds& ids, const uint32_t* only_if) noexcept {
+  const SegmentIds segments = {ids.op, ids.segment_ids, /*segment_ids=*/{}, ids.num_segments, ids.n()};
+  Result<Sorted> sorted = QueueSort(call, segments, {}, {}, {}, {}, only_if, /*may_ascend=*/only_if == nullptr);
   if (!sorted.ok()) return sorted.status();
   return Result<Plan>(std::move(sorted->plan));
+}
+
+namespace {
+
+Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexcept {
+  return call.Launch(KeepPositionsKernel, Blocks(ids.n(), kThreads), kThreads, plan.contributions.data(), ids.n(),
+                     Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
+}
+
+}  // namespace
+
+Result<Plan> QueueByRow(const Call& call, const SegmentIds& ids, bool positions, const ReportTo& checked) noexcept {
+  if (Status s = CheckFitsGpu(ids, /*needs_segments=*/true); !s.ok()) return s;
+  Result<Scratch<uint32_t>> kept = Scratch<uint32_t>::Make(call.device_memory(), positions ? ids.n() : 0);
+  if (!kept.ok()) return kept.status();
+  const PlanParts parts = {.counts = false, .positions = positions};
+  Result<Sorted> sorted = QueueSort(call, ids, parts, {}, {}, checked, /*only_if=*/nullptr, /*may_ascend=*/true);
+  if (!sorted.ok()) return sorted.status();
+  Plan& plan = sorted->plan;
+  plan.positions = *std::move(kept);
+  if (positions) {
+    if (Status s = KeepPositions(call, ids, plan); !s.ok()) return s;
+  }
+  return Result<Plan>(std::move(plan));
 }
 
 Status QueueEmptyReport(const Call& call, const SegmentIds& ids, const ReportTo& to) noexcept {
@@ -197,11 +221,6 @@ Result<Report> ReportTo::Await(const UncapturedCall& call, const SegmentIds& ids
 }
 
 namespace {
-
-Status KeepPositions(const Call& call, const SegmentIds& ids, Plan& plan) noexcept {
-  return call.Launch(KeepPositionsKernel, Blocks(ids.n(), kThreads), kThreads, plan.contributions.data(), ids.n(),
-                     Ids(ids.segment_ids), ids.num_segments, plan.positions.data());
-}
 
 // Queues the plan with copies of its ids.
 Status QueueInto(const Call& call, const SegmentIds& ids, const ReportTo& to, const ReportTo& checked,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +42,19 @@ struct SegmentsCase {
     return std::ranges::all_of(ids.wide, [&](int64_t id) { return InRange(id); });
   }
 
-  Result<Tensor> Expected(SegmentCombiner combiner, const Context& ctx) const {
-    std::vector<int64_t> positions, segments;
+  // The positions of ids in range, sorted by id.
+  std::vector<int64_t> Sorted() const {
+    std::vector<int64_t> positions;
     for (int64_t i = 0; i < std::ssize(ids.wide); ++i) {
       if (InRange(ids.wide[static_cast<size_t>(i)])) positions.push_back(i);
     }
     std::ranges::stable_sort(positions, {}, [&](int64_t i) { return ids.wide[static_cast<size_t>(i)]; });
+    return positions;
+  }
+
+  Result<Tensor> Expected(SegmentCombiner combiner, const Context& ctx) const {
+    const std::vector<int64_t> positions = Sorted();
+    std::vector<int64_t> segments;
     for (const int64_t i : positions) segments.push_back(ids.wide[static_cast<size_t>(i)]);
     return SparseSegmentWithNumSegments(combiner, data, TensorView::Vector<int64_t>(positions),
                                         TensorView::Vector<int64_t>(segments), TensorView::Scalar(num_segments), ctx);
@@ -88,5 +96,59 @@ std::vector<SegmentsCase<V>> SegmentsCases(const Shape& inner) {
   cases.emplace_back("far apart", std::vector<int64_t>{90'000, 0, 99'999, 50, 90'000}, 100'000, inner);
   return cases;
 }
+
+// The same for rows of a table that indices name. Those of ids out of range name any row.
+template <class V>
+struct BagsCase {
+  static constexpr int64_t kRows = 60;
+
+  SegmentsCase<V> bags;
+  testing::Array<V> table;
+  Ids indices;
+  testing::Array<float> weights;
+
+  BagsCase(SegmentsCase<V> segments, const Shape& inner)
+      : bags(std::move(segments)), table(Table(inner)), indices(Indices(bags)), weights(Weights(bags)) {}
+
+  SegmentPooling Pooling(SegmentCombiner combiner, const TensorView* weights_of_ids) const {
+    if (weights_of_ids == nullptr) return combiner;
+    return {combiner, {*weights_of_ids, WeightDivisor::kCount}};
+  }
+
+  Result<Tensor> Expected(SegmentCombiner combiner, bool weighted, const Context& ctx) const {
+    const std::vector<int64_t> positions = bags.Sorted();
+    std::vector<int64_t> rows, segments;
+    std::vector<float> kept;
+    for (const int64_t i : positions) {
+      rows.push_back(indices.wide[static_cast<size_t>(i)]);
+      segments.push_back(bags.ids.wide[static_cast<size_t>(i)]);
+      kept.push_back(weights.view().As<float>()[i]);
+    }
+    const TensorView kept_weights = TensorView::Vector<float>(kept);
+    return SparseSegmentWithNumSegments(Pooling(combiner, weighted ? &kept_weights : nullptr), table,
+                                        TensorView::Vector<int64_t>(rows), TensorView::Vector<int64_t>(segments),
+                                        TensorView::Scalar(bags.num_segments), ctx);
+  }
+
+ private:
+  static testing::Array<V> Table(const Shape& inner) {
+    const Shape shape = Shape::WithDim0(kRows, inner.dims());
+    return {testing::Generator(7).HostileValues<V>(*shape.NumElements()), shape};
+  }
+  static std::vector<int64_t> Indices(const SegmentsCase<V>& bags) {
+    std::vector<int64_t> indices = testing::Generator(8).ZipfIds<int64_t>(std::ssize(bags.ids.wide), kRows);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (!bags.InRange(bags.ids.wide[i])) indices[i] = std::vector<int64_t>{-7, kRows, 3, INT32_MAX}[i % 4];
+    }
+    return indices;
+  }
+  static std::vector<float> Weights(const SegmentsCase<V>& bags) {
+    std::vector<float> weights = testing::Generator(9).Values<float>(std::ssize(bags.ids.wide));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!bags.InRange(bags.ids.wide[i])) weights[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return weights;
+  }
+};
 
 }  // namespace raggrad::sparse_segment

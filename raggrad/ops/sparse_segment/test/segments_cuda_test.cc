@@ -49,6 +49,34 @@ TYPED_TEST(SegmentsCudaTest, HasTheCpusBits) {
   }
 }
 
+TYPED_TEST(SegmentsCudaTest, BagsHaveTheCpusBits) {
+  const bool is_float = Contains(FloatTypes{}, kDTypeOf<TypeParam>);
+  for (const Shape& inner : {Shape{}, Shape{5}, Shape{32}, Shape{0}}) {
+    for (SegmentsCase<TypeParam>& segments : SegmentsCases<TypeParam>(inner)) {
+      SCOPED_TRACE(segments.name);
+      const BagsCase<TypeParam> rows(std::move(segments), inner);
+      const OnDevice table(rows.table), weights(rows.weights);
+      const TensorView host_weights = rows.weights;
+      for (const DType type : kIndexTypes) {
+        const OnDevice bags(rows.bags.ids.As(type)), indices(rows.indices.As(type));
+        for (const SegmentCombiner combiner : kCombiners) {
+          for (const Context& ctx : {Context(), Reproducible()}) {
+            for (const bool weighted : {false, true}) {
+              if (weighted && !is_float) continue;
+              for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
+                ExpectSame(PoolSegments(rows.Pooling(combiner, weighted ? &weights.view() : nullptr), table, indices,
+                                        rows.bags.With(bags, mode), ctx),
+                           PoolSegments(rows.Pooling(combiner, weighted ? &host_weights : nullptr), rows.table,
+                                        rows.indices.As(type), rows.bags.With(rows.bags.ids.As(type), mode), ctx));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(SegmentsCudaTest, KnowsThatIdsAscend) {
   for (const SegmentsCase<TypeParam>& rows : SegmentsCases<TypeParam>(Shape{5})) {
     if (!std::ranges::is_sorted(rows.ids.wide)) continue;
@@ -84,6 +112,32 @@ TEST_F(SegmentsErrorsCudaTest, FalsePromiseReadsNothingElse) {
     }
     EXPECT_LE(total, kIds) << "no row is added twice";
   }
+}
+
+TEST_F(SegmentsErrorsCudaTest, BadIndices) {
+  const Array<float> table({1, 2, 3}, Shape{3, 1}), none(std::vector<float>{}, Shape{0, 1});
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{0, 0, 5, 1, 1}, {1, 0, 5, 1, 0}, {5, 5, 5, -1, 5}}) {
+    const Ids bags(order), indices({0, 2, 7, 3, -1});
+    const OnDevice device_bags(bags.As(DType::kInt32)), device_indices(indices.As(DType::kInt64));
+    for (const Array<float>* const rows : {&table, &none}) {
+      for (const int64_t count : {2, 0}) {
+        ExpectSame(PoolSegments(SegmentCombiner::kMean, OnDevice(*rows), device_indices,
+                                {device_bags, count, OutOfRange::kDrop}),
+                   PoolSegments(SegmentCombiner::kMean, *rows, indices.As(DType::kInt64),
+                                {bags.As(DType::kInt32), count, OutOfRange::kDrop}));
+      }
+    }
+  }
+}
+
+TEST_F(SegmentsErrorsCudaTest, NothingDividesByWeights) {
+  const OnDevice table(Array<float>({1, 2, 3}, Shape{3, 1})), ids(Array<int32_t>({1, 0, 2}));
+  const OnDevice weights(Array<float>({1, 2, 3}));
+  const auto pool = [&](SegmentCombiner combiner) {
+    return PoolSegments({combiner, {weights.view()}}, table, ids, {ids, 3}).status().code();
+  };
+  EXPECT_EQ(pool(SegmentCombiner::kMean), Code::kUnimplemented);
+  EXPECT_EQ(pool(SegmentCombiner::kSum), Code::kOk);
 }
 
 TEST_F(SegmentsErrorsCudaTest, AlwaysTheSame) {

@@ -54,6 +54,50 @@ TYPED_TEST(SegmentsTest, AsIfRowsWereSorted) {
   }
 }
 
+TYPED_TEST(SegmentsTest, BagsAsIfIdsWereSorted) {
+  for (SegmentsCase<TypeParam>& segments : SegmentsCases<TypeParam>(Shape{3})) {
+    SCOPED_TRACE(segments.name);
+    const BagsCase<TypeParam> rows(std::move(segments), Shape{3});
+    const bool is_float = Contains(FloatTypes{}, kDTypeOf<TypeParam>);
+    ForEachSetting([&](const Context& setting) {
+      for (const Context& ctx : {setting, Reproducible(setting)}) {
+        for (const SegmentCombiner combiner : kCombiners) {
+          if (combiner != SegmentCombiner::kSum && !is_float) continue;
+          for (const bool weighted : {false, true}) {
+            if (weighted && !is_float) continue;
+            const Result<Tensor> want = rows.Expected(combiner, weighted, ctx);
+            ASSERT_THAT(want, IsOk());
+            const TensorView weights = rows.weights;
+            for (const DType type : kIndexTypes) {
+              const Result<Tensor> got =
+                  PoolSegments(rows.Pooling(combiner, weighted ? &weights : nullptr), rows.table, rows.indices.As(type),
+                               rows.bags.With(rows.bags.ids.As(type)), ctx);
+              ASSERT_THAT(got, IsOk());
+              EXPECT_EQ(Difference(got->view(), want->view()), "");
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+// The first one whose segment is not left out.
+TEST(Segments, NamesTheFirstBadIndex) {
+  const Array<float> table({1, 2, 3}, Shape{3, 1}), none(std::vector<float>{}, Shape{0, 1});
+  for (const std::vector<int64_t>& order : {std::vector<int64_t>{0, 0, 5, 1, 1}, {1, 0, 5, 1, 0}}) {
+    const Ids bags(order), indices({0, 2, 7, 3, -1});
+    const auto pool = [&](const TensorView& rows) {
+      return PoolSegments(SegmentCombiner::kMean, rows, indices.As(DType::kInt64),
+                          {bags.As(DType::kInt32), 2, OutOfRange::kDrop});
+    };
+    EXPECT_THAT(pool(table), StatusIs(Code::kInvalidArgument,
+                                      "SegmentMean: an id is out of range [indices[3]: expected "
+                                      "0 to 2, got 3]"));
+    EXPECT_THAT(pool(none), StatusIs(Code::kInvalidArgument, HasSubstr("[indices[0]: expected none")));
+  }
+}
+
 TEST(Segments, NamesTheArgumentAtFault) {
   const Array<float> data({1, 2, 3}, Shape{3, 1}), scalar({1}, Shape{});
   const Array<int32_t> ids({0, 1, 0}), two({0, 1});
@@ -69,6 +113,15 @@ TEST(Segments, NamesTheArgumentAtFault) {
   EXPECT_THAT(pool(scalar, ids, 2), StatusIs(Code::kInvalidArgument, HasSubstr("[data: expected at least rank 1")));
   EXPECT_THAT(pool(data, ids, -1), StatusIs(Code::kInvalidArgument, HasSubstr("[num_segments: expected 0 to")));
   EXPECT_THAT(pool(data, ids, int64_t{1} << 31), StatusIs(Code::kInvalidArgument, HasSubstr("[num_segments:")));
+  const auto bags = [&](const TensorView& indices, const TensorView& segment_ids) {
+    return PoolSegments(SegmentCombiner::kMean, data, indices, {segment_ids, 2});
+  };
+  EXPECT_THAT(bags(two, ids),
+              StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids: expected one for every index")));
+  EXPECT_THAT(bags(data, ids), StatusIs(Code::kInvalidArgument, HasSubstr("indices has dtype float32")));
+  EXPECT_THAT(bags(matrix, ids), StatusIs(Code::kInvalidArgument, HasSubstr("[indices: expected rank 1")));
+  EXPECT_THAT(PoolSegments({SegmentCombiner::kSum, {data}}, data, two, {two, 2}),
+              StatusIs(Code::kInvalidArgument, HasSubstr("[weights: expected shape")));
   EXPECT_THAT(pool(data, ids, 1),
               StatusIs(Code::kInvalidArgument, HasSubstr("[segment_ids[1]: expected 0 to 0, got 1")));
 }
@@ -78,6 +131,13 @@ TEST(Segments, EveryAllocationFailureIsReported) {
     const SegmentsCase<float> rows("", ids, 2, Shape{2});
     ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
       return PoolSegments(SegmentCombiner::kMean, rows.data, rows.With(rows.ids.As(DType::kInt64)), ctx).status();
+    });
+    const BagsCase<float> bags(rows, Shape{2});
+    const TensorView weights = bags.weights;
+    ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
+      return PoolSegments(bags.Pooling(SegmentCombiner::kMean, &weights), bags.table, bags.indices.As(DType::kInt32),
+                          rows.With(rows.ids.As(DType::kInt64)), ctx)
+          .status();
     });
   }
 }
