@@ -135,7 +135,7 @@ def embedding(
             rows = waiting.pool(name, weight, optimizer, *bags, padding_idx)
             return rows.reshape(*input.shape, *weight.shape[1:])
         if optimizer is not None:
-            return FusedEmbedding.apply(weight, optimizer, input, padding_idx, order)
+            return FusedEmbedding.apply(weight, None, optimizer, input, padding_idx, order)
         return ops.embedding(weight, input, padding_idx, sparse, order)
     except RuntimeError as error:
         raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None

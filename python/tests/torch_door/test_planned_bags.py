@@ -132,6 +132,17 @@ def test_ids_that_changed_before_backward_are_noticed(planned: Any) -> None:
         pooled.sum().backward()
 
 
+def test_a_table_that_outlived_its_transform(planned: Any) -> None:
+    planned()
+    bags, table = random_bags(), random_table()
+    left: list[Any] = []
+    torch.func.grad(lambda rows: (left.append(rows), rows.sum())[1])(table)
+    assert left[0].requires_grad
+    pooled = rt.embedding_bag(bags.ids, left[0], bags.offsets)
+    assert not pooled.requires_grad
+    assert_same_bits(pooled, rt.embedding_bag(bags.ids, table, bags.offsets))
+
+
 def test_empty_batches(planned: Any) -> None:
     planned()
     table = random_table().requires_grad_()

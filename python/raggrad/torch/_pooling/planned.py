@@ -14,6 +14,7 @@ from .. import _load
 from .._operators import embeddings
 from .._operators.operator import once_differentiable
 from .._operators.updates import embedding_bag_planned_grad_apply_
+from .._tables.quick_function import QuickFunction
 from .._tables.sparse_gradients import make_grad
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def serves(weight: Tensor) -> bool:
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
-class PlannedBag(torch.autograd.Function):
+class PlannedBag(QuickFunction):
     """embedding_bag without padding."""
 
     @staticmethod
@@ -66,10 +67,11 @@ class PlannedBag(torch.autograd.Function):
                 if wanted_again
                 else _planned_grad(ctx, grad, weights)
             )
-        return d_weight, _grad_of_weights(ctx, grad), None, None, None, None
+        d_weights = _grad_of_weights(ctx, grad) if ctx.needs_input_grad[1] else None
+        return d_weight, d_weights, None, None, None, None
 
 
-class FusedPlannedBag(torch.autograd.Function):
+class FusedPlannedBag(QuickFunction):
     """embedding_bag without padding, with a backward that updates the table and has no gradient of it."""
 
     @staticmethod
@@ -80,8 +82,8 @@ class FusedPlannedBag(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        d_weights = _grad_of_weights(ctx, grad)
-        mode, *_, accumulation = ctx.options
+        d_weights = _grad_of_weights(ctx, grad) if ctx.needs_input_grad[1] else None
+        mode, _, _, accumulation = ctx.options
         plan = ctx.plan.number, ctx.saved_tensors[2], mode
         ctx.optimizer.update_in_backward(ctx.table, embedding_bag_planned_grad_apply_, grad, plan, accumulation)
         return None, d_weights, None, None, None, None
@@ -113,8 +115,6 @@ def _planned_grad(ctx: Any, grad: Tensor, weights: Tensor | None) -> Tensor:
     return make_grad(ctx.weight(), *_ops.embedding_bag_planned_grad_rows.default(grad, *plan), ctx.shape)
 
 
-def _grad_of_weights(ctx: Any, grad: Tensor) -> Tensor | None:
-    if not ctx.needs_input_grad[1]:
-        return None
+def _grad_of_weights(ctx: Any, grad: Tensor) -> Tensor:
     indices, offsets, weights, table = ctx.saved_tensors
     return embeddings.grad_of_weights(grad, table, indices, offsets, weights, ctx.options)

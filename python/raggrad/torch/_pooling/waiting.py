@@ -13,6 +13,7 @@ from torch import Tensor
 from .._errors import named
 from .._operators.operator import once_differentiable
 from .._operators.updates import embedding_bag_planned_grad_apply_
+from .._tables.quick_function import QuickFunction
 from .planned import Plan
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def pool(
         raise RuntimeError(f"{optimizer_name}: weight_decay: expected 0 where calls must not wait")
     if include_last_offset:  # an offset of -1 is a fault
         offsets = torch.where(offsets[-1:] == ids.shape[0], offsets[:-1], -1)
-    return _PlannedBag.apply(weight, optimizer, ids, offsets, weights, mode, accumulation)
+    return _PlannedBag.apply(weight, weights, optimizer, ids, offsets, mode, accumulation)
 
 
 def _good_report(device: torch.device) -> Tensor:
@@ -109,10 +110,10 @@ def _good_report(device: torch.device) -> Tensor:
     return report
 
 
-class _PlannedBag(torch.autograd.Function):
+class _PlannedBag(QuickFunction):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, optimizer: RowOptimizer | None, *bags: Any) -> Tensor:
-        ids, offsets, weights, ctx.mode, ctx.accumulation = bags
+    def forward(ctx: Any, weight: Tensor, weights: Tensor | None, optimizer: RowOptimizer | None, *bags: Any) -> Tensor:
+        ids, offsets, ctx.mode, ctx.accumulation = bags
         pooled, report, number = torch.ops.raggrad.embedding_bag_planned.default(
             weight, ids, offsets, weights, ctx.mode, ctx.accumulation
         )

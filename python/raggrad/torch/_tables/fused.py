@@ -18,6 +18,7 @@ from .._operators.updates import (
 )
 from .by_table import ByTable
 from .data_parallel import refuse_data_parallel
+from .quick_function import QuickFunction
 from .sparse_gradients import leave_alone
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def rows_of_bags(table: Tensor, operator: Update, grad: Tensor, *bags: Any) -> t
     return embeddings.embedding_bag_grad_rows(grad, ids, offsets, weights, table.shape[0], *options)
 
 
-class FusedBag(torch.autograd.Function):
+class FusedBag(QuickFunction):
     """embedding_bag with a backward that updates the table and has no gradient of it."""
 
     @staticmethod
@@ -88,13 +89,14 @@ class FusedBag(torch.autograd.Function):
         return None, d_weights, None, None, None, None
 
 
-class FusedEmbedding(torch.autograd.Function):
+class FusedEmbedding(QuickFunction):
     """embedding with a backward that updates the table and has no gradient of it."""
 
     @staticmethod
     def forward(
         ctx: Any,
         weight: Tensor,
+        _: None,
         optimizer: RowOptimizer,
         indices: Tensor,
         padding_idx: int | None,
@@ -110,4 +112,4 @@ class FusedEmbedding(torch.autograd.Function):
         rows, ids, offsets = embeddings.bags_of_one(grad, ctx.saved_tensors[0], ctx.table.shape)
         bags = ids, offsets, None, "sum", False, ctx.padding_idx
         ctx.optimizer.update_in_backward(ctx.table, embedding_bag_grad_apply_, rows, bags, ctx.accumulation)
-        return None, None, None, None, None
+        return None, None, None, None, None, None
