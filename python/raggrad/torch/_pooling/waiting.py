@@ -22,8 +22,23 @@ if TYPE_CHECKING:
 _asked = ContextVar("without_waiting", default=False)
 _NO_FAULT = -1  # word 1 of a report
 
-# The first fault of each device, as a report. A graph that was captured writes there, so it never moves.
-_first_faults: dict[torch.device, Tensor] = {}
+
+class _FirstFault:
+    """The first fault of a device, as a report. Graphs that were captured write there, so it never moves."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.report = torch.zeros(6, dtype=torch.int64, device=device)
+        self.word = self.report[1:2]
+        self.word.fill_(_NO_FAULT)
+        self._is_none = torch.ones(1, dtype=torch.bool, device=device)
+
+    def note(self, report: Tensor) -> None:
+        """Takes this report, unless there is a fault."""
+        torch.eq(self.word, _NO_FAULT, out=self._is_none)
+        torch.where(self._is_none, report, self.report, out=self.report)
+
+
+_first_faults: dict[torch.device, _FirstFault] = {}
 
 
 @contextlib.contextmanager
@@ -51,10 +66,10 @@ def check() -> None:
     For calls inside without_waiting(), and for replays of CUDA graphs. A ValueError, as the call itself would raise.
     """
     for first in _first_faults.values():
-        report = first.cpu()
+        report = first.report.cpu()
         if int(report[1]) == _NO_FAULT:
             continue
-        first[1:2].fill_(_NO_FAULT)
+        first.word.fill_(_NO_FAULT)
         try:
             torch.ops.raggrad.check_report(report)
         except RuntimeError as error:
@@ -70,7 +85,7 @@ def must_not_wait(weight: Tensor) -> bool:
             raise RuntimeError("raggrad.torch: call the model once before a CUDA graph captures it, as torch asks")
         return True
     if weight.device not in _first_faults:
-        _first_faults[weight.device] = _good_report(weight.device)
+        _first_faults[weight.device] = _FirstFault(weight.device)
     return _asked.get()
 
 
@@ -104,12 +119,6 @@ def pool(
     return _PlannedBag.apply(weight, weights, optimizer, ids, offsets, mode, accumulation)
 
 
-def _good_report(device: torch.device) -> Tensor:
-    report = torch.zeros(6, dtype=torch.int64, device=device)
-    report[1] = _NO_FAULT
-    return report
-
-
 class _PlannedBag(QuickFunction):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, weights: Tensor | None, optimizer: RowOptimizer | None, *bags: Any) -> Tensor:
@@ -120,7 +129,7 @@ class _PlannedBag(QuickFunction):
         ctx.plan, ctx.table, ctx.optimizer = Plan(number), weight, optimizer
         ctx.save_for_backward(weights)
         if (first := _first_faults.get(weight.device)) is not None:
-            torch.where(first[1:2] == _NO_FAULT, report, first, out=first)
+            first.note(report)
         return pooled
 
     @staticmethod
