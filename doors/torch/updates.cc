@@ -4,6 +4,17 @@
 #include "rule.h"
 
 namespace raggrad::torch_door {
+namespace {
+
+// Rows may be the indices of a sparse tensor with one sparse dimension, [1, n].
+TensorView RowsOf(Call& call, const TorchTensor& rows) {
+  TensorView view = call.View(rows);
+  if (view.rank() == 2 && view.dim(0) == 1) view.shape = Shape{view.dim(1)};
+  return view;
+}
+
+}  // namespace
+
 void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
                       const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
                       double learning_rate, double epsilon, double beta1, double beta2, int64_t step,
@@ -12,7 +23,7 @@ void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const
   const MutableTensorView weights = TableOf(call, table);
   const RowUpdate update =
       UpdateOf(call, {optimizer, state1, state2, learning_rate, epsilon, beta1, beta2, step, rate});
-  const IndexedSlicesView slices = {call.View(values), call.View(rows), weights.shape[0], coalesced};
+  const IndexedSlicesView slices = {call.View(values), RowsOf(call, rows), weights.shape[0], coalesced};
   call.Check(ApplyRows(slices, update, weights, call.context()));
 }
 

@@ -12,8 +12,8 @@
 
 namespace raggrad::torch_door {
 
-// `rows` may repeat and come in any order; the values of one row are added up first. If they are coalesced, which the
-// caller has to know, none repeats and they ascend.
+// `rows`, [n] or [1, n], may repeat and come in any order; the values of one row are added up first. If they are
+// coalesced, which the caller has to know, none repeats and they ascend.
 void ApplyRowsInPlace(const TorchTensor& table, const MaybeTensor& state1, const MaybeTensor& state2,
                       const TorchTensor& values, const TorchTensor& rows, const std::string& optimizer,
                       double learning_rate, double epsilon, double beta1, double beta2, int64_t step,

@@ -161,6 +161,16 @@ def test_versions_are_bumped(name: str, operator: str) -> None:
         loss.backward()
 
 
+def test_rows_with_the_shape_of_indices() -> None:
+    rows = torch.tensor([[3, 1, 3]])
+    one, other, values = random_table(), random_table(), random_table()[:3]
+    for table, indices in ((one, rows), (other, rows[0])):
+        torch.ops.raggrad.apply_rows_(table, None, None, values, indices, "sgd", 0.1, 0.0, 0.0, 0.0, 1, None)
+    assert_same_bits(one, other)
+    with pytest.raises(RuntimeError, match=r"expected rank 1, got shape \[3,1\]"):
+        torch.ops.raggrad.apply_rows_(one, None, None, values, rows.T, "sgd", 0.1, 0.0, 0.0, 0.0, 1, None)
+
+
 @every_optimizer
 def test_groups_and_schedulers(name: str) -> None:
     def run(make: Any) -> list[Any]:

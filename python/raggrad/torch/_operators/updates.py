@@ -12,6 +12,8 @@ from .. import _load as _load
 
 _library = Library("raggrad", "IMPL")
 
+_BUMPS = torch._C.DispatchKey.ADInplaceOrView
+
 
 class Update:
     """An operator that changes some of its arguments, and lets autograd notice.
@@ -22,7 +24,7 @@ class Update:
 
     def __init__(self, name: str) -> None:
         self._op = getattr(torch.ops.raggrad, name).default
-        self._changed = [i for i, argument in enumerate(self._op._schema.arguments) if argument.is_write]
+        self._changed = sum(argument.is_write for argument in self._op._schema.arguments)  # the first ones
         register_fake(self._op, lambda *_, **__: None)
         _library.impl(self._op, self._bump_and_go_on, "ADInplaceOrView", with_keyset=True)
 
@@ -31,11 +33,16 @@ class Update:
             self._op(*arguments, **rate)
             return
         self._bump(arguments)
-        with torch._C._AutoDispatchBelowADInplaceOrView():
+        # As in _AutoDispatchBelowADInplaceOrView, whose entry and exit take longer. Gradients are off around updates.
+        before = torch._C._dispatch_tls_is_dispatch_key_excluded(_BUMPS)
+        torch._C._dispatch_tls_set_dispatch_key_excluded(_BUMPS, True)
+        try:
             self._op(*arguments, **rate)
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(_BUMPS, before)
 
     def _bump(self, arguments: tuple[Any, ...]) -> None:
-        increment_version([arguments[i] for i in self._changed if arguments[i] is not None])
+        increment_version([argument for argument in arguments[: self._changed] if argument is not None])
 
     def _bump_and_go_on(self, keyset: Any, *arguments: Any, **rate: Any) -> None:
         self._bump(arguments)

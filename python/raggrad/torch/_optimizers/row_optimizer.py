@@ -121,11 +121,11 @@ class RowOptimizer(Optimizer):
         """
         group = self.group_of(table)
         try:
-            if group.get("weight_decay"):
+            if decay := group.get("weight_decay"):
                 values, rows = rows_of_bags(table, operator, grad, *bags, accumulation)
-                self._step_rows(table, group, values, rows, accumulation)
-            else:
-                self._apply(table, group, operator, grad, bags, (accumulation,))
+                values = _with_decay(table, values, rows, decay, group)
+                operator, grad, bags = ops.apply_rows_, values, (rows,)
+            self._apply(table, group, operator, grad, bags, (accumulation,))
         except RuntimeError as error:
             raise self._named(error) from None
         if self._steps_on_device(table) is None:
@@ -164,40 +164,33 @@ class RowOptimizer(Optimizer):
         self._updated.discard(table)
 
     def _step_tables(self) -> None:
+        before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # torch.no_grad() takes four calls of Python functions more
         try:
-            with torch.no_grad():
-                for group in self.param_groups:
-                    for table in group["params"]:
-                        if table.grad is not None:
-                            self._step_table(table, group)
+            for group in self.param_groups:
+                for table in group["params"]:
+                    if (grad := table.grad) is not None:
+                        self._step_table(table, grad, group)
         except RuntimeError as error:
             raise self._named(error) from None
+        finally:
+            torch._C._set_grad_enabled(before)
 
-    def _step_table(self, table: Tensor, group: dict[str, Any]) -> None:
-        grad = table.grad
-        values, rows = self._rows_of(grad)
-        order = order_of(None)
-        if group.get("weight_decay") and not grad.is_coalesced():
-            values, rows = coalesce_rows(values, rows, table.shape[0], order)
-        self._step_rows(table, group, values, rows, order, is_known(grad))
+    def _step_table(self, table: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if not grad.is_sparse:
+            raise RuntimeError(f"{self._name}: grad: expected a sparse gradient, got a dense one")
+        if grad.sparse_dim() != 1:
+            raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
+        values, rows, order = grad._values(), grad._indices(), order_of(None)
+        known = is_known(grad, rows)
+        if decay := group.get("weight_decay"):
+            rows = rows[0]
+            if not grad.is_coalesced():
+                values, rows = coalesce_rows(values, rows, table.shape[0], order)
+            values = _with_decay(table, values, rows, decay, group)
+        self._apply(table, group, ops.apply_rows_, values, (rows,), (order, known))
         if self._counts_steps:
             self.state[table]["step"] += 1
-
-    def _step_rows(
-        self,
-        table: Tensor,
-        group: Any,
-        values: Tensor,
-        rows: Tensor,
-        accumulation: str | None,
-        coalesced: bool = False,
-    ) -> None:
-        """Updates these rows, whose weights decay first. Each comes once if there is a weight_decay. Coalesced ones are
-        known to ascend without repeats.
-        """
-        if decay := group.get("weight_decay"):
-            values = values.add(table.index_select(0, rows), alpha=-decay if group["maximize"] else decay)
-        self._apply(table, group, ops.apply_rows_, values, (rows,), (accumulation, coalesced))
 
     def _apply(
         self,
@@ -229,13 +222,6 @@ class RowOptimizer(Optimizer):
     @property
     def _name(self) -> str:
         return f"raggrad.torch.optim.{type(self).__name__}"
-
-    def _rows_of(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        if not grad.is_sparse:
-            raise RuntimeError(f"{self._name}: grad: expected a sparse gradient, got a dense one")
-        if grad.sparse_dim() != 1:
-            raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
-        return grad._values(), grad._indices()[0]
 
     def _next_rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
         """The next step of a table on a GPU. In a graph, and after one was captured, its rate is computed there."""
@@ -295,3 +281,8 @@ class RowOptimizer(Optimizer):
     def _rule(self, table: Tensor, state: dict[str, Any], group: Any) -> Rule:
         """The next step of a table, whose states it makes if there are none."""
         raise NotImplementedError
+
+
+def _with_decay(table: Tensor, values: Tensor, rows: Tensor, decay: float, group: dict[str, Any]) -> Tensor:
+    """The values of a gradient that has each row once, with the decay of the weights."""
+    return values.add(table.index_select(0, rows), alpha=-decay if group["maximize"] else decay)

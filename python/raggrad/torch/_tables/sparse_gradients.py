@@ -58,9 +58,12 @@ def make_grad(weight: Tensor | None, values: Tensor, rows: Tensor, shape: Any) -
     return coo(values, rows, shape)
 
 
-def is_known(grad: Tensor) -> bool:
-    """Whether the hook has seen these rows. Somebody else may have marked other gradients, whatever their rows are."""
-    return grad.is_coalesced() and getattr(grad, "_raggrad_rows", None) == grad._indices().data_ptr()
+def is_known(grad: Tensor, rows: Tensor) -> bool:
+    """Whether the hook has seen these rows of the gradient, grad._indices().
+
+    Somebody else may have marked other gradients, whatever their rows are.
+    """
+    return grad.is_coalesced() and getattr(grad, "_raggrad_rows", None) == rows.data_ptr()
 
 
 def _hook_of(weight: Tensor) -> _Hook | None:
