@@ -11,7 +11,7 @@ from ._errors import check_number, check_range, check_tensor, named, whole_numbe
 from ._operators import embeddings as ops
 from ._pooling import waiting
 from ._pooling.planned import FusedPlannedBag, PlannedBag, serves
-from ._settings import order_of
+from ._settings import order_of_eager
 from ._tables.fused import FusedBag, FusedEmbedding, optimizer_of
 from ._tables.shared import SharedBag, SharedEmbedding, reducer_of
 
@@ -73,7 +73,7 @@ def embedding_bag(
         if torch.compiler.is_compiling():  # whatever depends on this call's surroundings is for eager calls alone
             bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, accumulation
             return ops.embedding_bag(weight, *bags)
-        order = order_of(accumulation)
+        order = order_of_eager(accumulation)
         if (reducer := reducer_of(weight)) is not None:
             bags = ids, starts, weights, mode, include_last_offset, padding_idx, sparse, order
             return SharedBag.apply(weight, reducer, *bags)
@@ -124,7 +124,7 @@ def embedding(
     try:
         if torch.compiler.is_compiling():
             return ops.embedding(weight, input, padding_idx, sparse, accumulation)
-        order = order_of(accumulation)
+        order = order_of_eager(accumulation)
         if (reducer := reducer_of(weight)) is not None:
             return SharedEmbedding.apply(weight, reducer, input, padding_idx, sparse, order)
         optimizer = optimizer_of(weight)

@@ -18,6 +18,7 @@ class ByTable(Generic[Value]):
 
     def __init__(self) -> None:
         self._values: dict[int, Value] = {}
+        self.by_id = self._values.get  # for callers to whom the call of a function in Python matters
         self._tables: dict[int, weakref.ref[Any]] = {}
 
     def __setitem__(self, table: Tensor, value: Value) -> None:

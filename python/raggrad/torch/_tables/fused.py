@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from .._operators import embeddings
 from .._operators.operator import once_differentiable
@@ -35,13 +36,14 @@ def take_over(table: Tensor, optimizer: RowOptimizer) -> None:
 
 def optimizer_of(table: Tensor) -> RowOptimizer | None:
     """The optimizer that updates this table in backward, if there is one and a gradient is wanted."""
-    found = _optimizers.get(table)
+    found = _optimizers.by_id(id(table))
     optimizer = None if found is None else found()
     if optimizer is None or not (table.requires_grad and torch.is_grad_enabled()):
         return None
     if torch._C._are_functorch_transforms_active():
         return None
-    refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
+    if DistributedDataParallel._active_ddp_module is not None:
+        refuse_data_parallel(f"raggrad.torch.optim.{type(optimizer).__name__}", table, "what fused=True updates")
     return optimizer
 
 

@@ -34,7 +34,7 @@ def is_shared(table: Tensor) -> bool:
 
 def reducer_of(table: Tensor) -> Reducer | None:
     """The function that makes the gradient of this table, if it is shared and a gradient is wanted."""
-    reducer = _reducers.get(table)
+    reducer = _reducers.by_id(id(table))
     return reducer if reducer is not None and table.requires_grad and torch.is_grad_enabled() else None
 
 
