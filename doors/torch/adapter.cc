@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <stdexcept>
 #include <vector>
 
@@ -118,6 +119,8 @@ class CallMemory final : public Allocator {
     return data;
   }
 
+  void Expect(size_t bytes) noexcept { next_chunk_ = std::max(next_chunk_, std::bit_ceil(std::min(bytes, kMaxChunk))); }
+
   TorchTensor Take(Tensor& output) {
     const auto block = Find(output.data());
     if (block == blocks_.end()) return Make(TorchTypeOf(output.dtype()), output.shape());  // it has no elements
@@ -221,6 +224,8 @@ MutableTensorView Call::Mutable(const TorchTensor& tensor, std::string_view name
   }
   return {tensor.mutable_data_ptr(), DTypeOf(op_, tensor), ShapeOf(tensor), DeviceOf(tensor)};
 }
+
+void Call::ExpectScratch(int64_t bytes) noexcept { memory_->Expect(static_cast<size_t>(bytes)); }
 
 TorchTensor Call::Take(Tensor output) { return memory_->Take(output); }
 

@@ -59,6 +59,9 @@ class Call {
     return *std::move(result);
   }
 
+  // Says how much scratch the call takes, so that its small blocks in device memory lie in one tensor.
+  void ExpectScratch(int64_t bytes) noexcept;
+
   // The torch tensor in whose memory an output lies.
   TorchTensor Take(Tensor output);
 

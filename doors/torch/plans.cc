@@ -82,6 +82,9 @@ TensorView TableView(Call& call, const TorchTensor& weight) {
   return table;
 }
 
+// What the plan of small bags takes in device memory, about: 24 bytes per id, 12 per bag, and some for the sort.
+int64_t ScratchOfPlan(const TorchTensor& indices) { return 32 * indices.numel(); }
+
 // A copy of the plan's report, int64[6].
 TorchTensor CopyOfReport(const SegmentPlan& plan) {
   const TensorView report = plan.report();
@@ -102,6 +105,7 @@ std::tuple<TorchTensor, int64_t> EmbeddingBagAndPlan(const TorchTensor& weight, 
                                                      const MaybeText& accumulation) {
   constexpr std::string_view kOp = "embedding_bag_and_plan";
   auto call = std::make_unique<Call>(kOp, weight, accumulation);
+  call->ExpectScratch(ScratchOfPlan(indices));
   const TensorView table = TableView(*call, weight);
   const auto operands = OperandsOf(*call, indices, offsets, per_sample_weights, include_last_offset, {});
   const SegmentCombiner combiner = CombinerOf(kOp, "mode", mode);
@@ -132,6 +136,7 @@ PlannedRows EmbeddingBagPlanned(const TorchTensor& weight, const TorchTensor& in
                                 const MaybeText& accumulation) {
   constexpr std::string_view kOp = "embedding_bag_planned";
   auto call = std::make_unique<Call>(kOp, weight, accumulation);
+  call->ExpectScratch(ScratchOfPlan(indices));
   const TensorView table = TableView(*call, weight);
   const BagOperands operands = OperandsOf(*call, indices, offsets, per_sample_weights, false, {});
   const Bags bags = call->Get(CutIntoBags(operands, call->context()));
