@@ -27,46 +27,60 @@ int64_t NumCopies(const Joined& joined) noexcept {
   return NumPieces(joined) - 1 + (NumValues(joined) - joined.pieces.back().begin) / joined.repeated;
 }
 
-// Asks for the beginning of a piece before its turn comes: pieces may lie anywhere in memory. The processor asks by
-// itself for the rest of long pieces, and for one that lies behind another, where this would only cost time.
-void FetchAhead(const void* piece, size_t bytes) noexcept {
+// Asks for the beginning of a run before its turn comes: runs may lie anywhere in memory. The processor asks by itself
+// for the rest of long ones.
+void FetchAhead(const void* run, size_t bytes) noexcept {
   constexpr size_t kBytes = 512, kCacheLine = 64;
-  if (piece == nullptr) return;
-  const auto* const data = static_cast<const std::byte*>(piece);
+  if (run == nullptr) return;
+  const auto* const data = static_cast<const std::byte*>(run);
   __builtin_prefetch(data);
   if (bytes < kBytes) return;
   for (size_t i = kCacheLine; i < kBytes; i += kCacheLine) __builtin_prefetch(data + i);
 }
 
-// Calls copy(at, values, count) for every run of places [at, at + count) of the tensor, within [begin, end), whose
-// values lie together: at `values`, which is null if the piece has no data.
+// Values that lie together, and where they go: the places [at, at + count) of the tensor.
+struct Run {
+  int64_t at, count;
+  const std::byte* values;  // null: the pieces have no data
+
+  bool Continues(const Run& before, size_t value_bytes) const noexcept {
+    if (values == nullptr || before.values == nullptr) return values == before.values;
+    return values == before.values + static_cast<size_t>(before.count) * value_bytes;
+  }
+};
+
+// Calls copy(at, values, count) for every run within the places [begin, end) of the tensor. Pieces that lie one behind
+// the other, as slices of one array do, are one run: a call of memcpy takes 3 ns more than its bytes.
 template <class F>
 void ForEachPiece(const Joined& joined, int64_t begin, int64_t end, const F& copy) noexcept {
   const Piece* const pieces = joined.pieces.data();
   const int64_t n = NumPieces(joined);
   const int64_t total = NumValues(joined);
   const size_t value_bytes = DTypeSize(joined.dtype);
-  const int64_t fetched = joined.repeated == 0 ? n : n - 1;  // a repeated piece is shorter than its places
-  const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
-  const auto value_at = [&](const Piece& piece, int64_t place) -> const std::byte* {
-    const auto* const data = static_cast<const std::byte*>(piece.data);
-    return data ? data + static_cast<size_t>(place) * value_bytes : nullptr;
-  };
-  const auto end_of = [&](int64_t i) { return value_at(pieces[i], begin_of(i + 1) - pieces[i].begin); };
-  ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
-    const int64_t next = i + 1;
-    if (next < fetched && pieces[next].data != end_of(i)) {
-      FetchAhead(pieces[next].data, static_cast<size_t>(begin_of(next + 1) - begin_of(next)) * value_bytes);
+  Run run{begin, 0, nullptr};  // not copied yet
+  const auto add = [&](const Run& next) {
+    if (run.count > 0 && next.Continues(run, value_bytes)) {
+      run.count += next.count;
+      return;
     }
+    if (next.values != run.values) FetchAhead(next.values, static_cast<size_t>(next.count) * value_bytes);
+    if (run.count > 0) copy(run.at, run.values, run.count);
+    run = next;
+  };
+  const auto begin_of = [&](int64_t i) { return i < n ? pieces[i].begin : total; };
+  ForEachRun(n, begin_of, begin, end, [&](int64_t i, int64_t at, int64_t count) {
+    const auto* const data = static_cast<const std::byte*>(pieces[i].data);
+    const auto value_at = [&](int64_t place) { return data ? data + static_cast<size_t>(place) * value_bytes : data; };
     const int64_t place = at - pieces[i].begin;
-    if (joined.repeated == 0 || next < n) return copy(at, value_at(pieces[i], place), count);
+    if (joined.repeated == 0 || i + 1 < n) return add({at, count, value_at(place)});
     for (int64_t done = 0; done < count;) {
       const int64_t start = (place + done) % joined.repeated;
       const int64_t length = std::min(joined.repeated - start, count - done);
-      copy(at + done, value_at(pieces[i], start), length);
+      add({at + done, length, value_at(start)});
       done += length;
     }
   });
+  if (run.count > 0) copy(run.at, run.values, run.count);
 }
 
 Result<Tensor> JoinNumbers(const Joined& joined, const Context& ctx) noexcept {

@@ -48,6 +48,14 @@ class Pieces {
     const std::vector<T>& values = values_[piece];
     Append(tensors_[piece].view().data, {values.begin(), values.begin() + count});
   }
+  // Values of a piece from `first` on, once more: a slice of its tensor.
+  void AddSlice(size_t piece, size_t first, size_t count) {
+    const auto begin = values_[piece].begin() + static_cast<ptrdiff_t>(first);
+    const TensorView tensor = tensors_[piece].view();
+    const size_t value_bytes = tensor.dtype == DType::kString ? sizeof(String) : sizeof(T);
+    Append(static_cast<const std::byte*>(tensor.data) + first * value_bytes,
+           {begin, begin + static_cast<ptrdiff_t>(count)});
+  }
   // The same many times, as padding has them. Nothing can be added after it.
   void Repeat(size_t piece, ptrdiff_t count, int times) {
     AddAgain(piece, count);
@@ -136,6 +144,40 @@ TYPED_TEST(JoinNumbersTest, ManyTinyPieces) {
   ExpectJoined(pieces);
 }
 
+// Slices of one tensor in all orders: some lie one behind the other and are copied together, others only nearly.
+template <class T>
+void AddSlices(Pieces<T>& pieces, size_t size) {
+  constexpr size_t kLengths[] = {3, 0, 1, 7, 2};
+  for (size_t first = 0, i = 0; first + 8 < size; first += kLengths[i % 5], ++i) {
+    pieces.AddSlice(0, first, kLengths[i % 5]);
+    if (i % 7 == 0) pieces.AddSlice(0, first, 2);                     // values that were there before
+    if (i % 11 == 0) pieces.AddSlice(0, first + kLengths[i % 5], 1);  // those that follow, and once more
+    if (i % 13 == 0) pieces.AddSlice(0, size - first - 2, 2);         // backwards
+    if (i % 17 == 0) pieces.AddWithoutData(i % 4);
+    if (i % 34 == 0) pieces.AddWithoutData(2);
+  }
+}
+
+TYPED_TEST(JoinNumbersTest, SlicesOfOneTensor) {
+  for (const size_t size : {size_t{20}, size_t{50'000}}) {
+    Pieces<TypeParam> pieces;
+    pieces.Add(Values<TypeParam>(size, 1));
+    AddSlices(pieces, size);
+    ExpectJoined(pieces);
+    pieces.Repeat(0, 4, 3);  // begins where no slice ends
+    ExpectJoined(pieces);
+  }
+}
+
+TYPED_TEST(JoinNumbersTest, PaddingBehindItsOwnValues) {
+  Pieces<TypeParam> pieces;
+  pieces.Add(Values<TypeParam>(12, 1));
+  pieces.AddSlice(0, 0, 8);
+  pieces.AddSlice(0, 8, 4);
+  pieces.Repeat(0, 12, 30'000);
+  ExpectJoined(pieces);
+}
+
 TYPED_TEST(JoinNumbersTest, AHugePieceAmongTinyOnes) {
   Pieces<TypeParam> pieces;
   for (int i = 0; i < 10; ++i) pieces.Add(Values<TypeParam>(2, i));
@@ -183,6 +225,13 @@ TEST(JoinStringsTest, ManyTinyPieces) {
   for (int i = 0; i < 20'000; ++i) {
     i % 5 == 0 ? pieces.AddWithoutData(static_cast<size_t>(i % 3)) : pieces.Add(Words(static_cast<size_t>(i % 3), i));
   }
+  ExpectJoined(pieces);
+}
+
+TEST(JoinStringsTest, SlicesOfOneTensor) {
+  Pieces<std::string> pieces;
+  pieces.Add(Words(20'000, 1));
+  AddSlices(pieces, 20'000);
   ExpectJoined(pieces);
 }
 
