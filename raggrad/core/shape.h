@@ -18,14 +18,21 @@ namespace raggrad {
 class Shape {
  public:
   static constexpr int kMaxRank = 254;
+  static constexpr int kInside = 4;  // dimensions that take no allocation
 
   Shape() noexcept = default;  // a scalar
   Shape(std::initializer_list<int64_t> dims) noexcept : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) noexcept {
     SetRank(dims.size());
     if (!valid()) return;
-    std::ranges::copy(dims, mutable_data());
-    count_ = Product(dims).value_or(-1);
+    // One loop, because compilers would make calls of memmove, for a few numbers, of a loop that only copies.
+    int64_t* const copy = mutable_data();
+    bool fits = true;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      copy[i] = dims[i];
+      fits = fits && dims[i] >= 0 && !__builtin_mul_overflow(count_, dims[i], &count_);
+    }
+    if (!fits) count_ = -1;
   }
   Shape(const Shape& other) noexcept : dims_(other.dims_), count_(other.count_), rank_(other.rank_) {
     if (is_shared()) AddOwner();
@@ -66,8 +73,6 @@ class Shape {
   }
 
  private:
-  static constexpr int kInside = 4;
-
   union Dims {
     int64_t inside[kInside];
     int64_t* shared;  // the number of owners, then the dimensions, which never change after construction
