@@ -9,3 +9,19 @@
 #define NO_IMPORT_ARRAY
 #endif
 #include <numpy/arrayobject.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "raggrad/core/shape.h"
+
+namespace raggrad::python {
+
+inline Shape ShapeOf(PyArrayObject* array) noexcept {
+  static_assert(sizeof(npy_intp) == sizeof(int64_t));
+  return Shape(
+      std::span(reinterpret_cast<const int64_t*>(PyArray_DIMS(array)), static_cast<size_t>(PyArray_NDIM(array))));
+}
+
+}  // namespace raggrad::python

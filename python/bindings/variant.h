@@ -3,10 +3,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <forward_list>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "element_reader.h"
 #include "outputs.h"
 #include "raggrad/core/ragged.h"
 #include "views.h"
@@ -36,14 +38,12 @@ class Variant {
 
  private:
   void Read(const nb::list& elements, Argument argument, std::optional<DType> splits);
-  void ReadSplits(const nb::object& nested_splits, Argument argument, DType dtype);
-  void SetSplits(bool with_splits);
+  std::span<const TensorView> ReadSplits(const nb::object& nested_splits, Argument argument, DType dtype);
 
   KeepAlive keep_;
   Shape shape_;
-  std::vector<std::optional<RaggedView>> views_;
-  std::vector<TensorView> split_views_;
-  std::vector<size_t> split_counts_;  // of the elements that are not missing
+  std::optional<ElementsRead> read_;
+  std::forward_list<std::vector<TensorView>> splits_views_;  // of elements that threads could not read
   std::span<const std::optional<RaggedView>> elements_;
   Likeness like_;
 };

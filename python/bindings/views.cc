@@ -17,12 +17,6 @@ namespace {
 
 PyArrayObject* AsArray(nb::handle object) { return reinterpret_cast<PyArrayObject*>(object.ptr()); }
 
-Shape ShapeOfArray(PyArrayObject* array) {
-  static_assert(sizeof(npy_intp) == sizeof(int64_t));
-  return Shape(
-      std::span(reinterpret_cast<const int64_t*>(PyArray_DIMS(array)), static_cast<size_t>(PyArray_NDIM(array))));
-}
-
 // The characters of one element of an object array. Text counts as UTF-8.
 String StringOfObject(PyObject* item, size_t position, const Argument& argument) {
   Py_ssize_t size = 0;
@@ -49,7 +43,7 @@ TensorView ViewOfObjects(PyArrayObject* array, const Argument& argument, KeepAli
   String* strings = keep.AddStrings(count);
   for (size_t i = 0; i < count; ++i) strings[i] = StringOfObject(items[i], i, argument);
   keep.Add(std::move(copy));
-  return TensorView::Of(strings, ShapeOfArray(array));
+  return TensorView::Of(strings, ShapeOf(array));
 }
 
 // Views NumPy's fixed-width strings. Zeros at their end do not count.
@@ -62,7 +56,7 @@ TensorView ViewOfFixedStrings(PyArrayObject* array, KeepAlive& keep) {
     const std::string_view all(data + i * width, width);
     strings[i] = {all.data(), all.find_last_not_of('\0') + 1};
   }
-  return TensorView::Of(strings, ShapeOfArray(array));
+  return TensorView::Of(strings, ShapeOf(array));
 }
 
 TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive& keep) {
@@ -84,7 +78,7 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   }
   keep.Add(std::move(owner));
   if (dtype == DType::kString) return ViewOfFixedStrings(array, keep);
-  return {PyArray_DATA(array), dtype, ShapeOfArray(array), {}};
+  return {PyArray_DATA(array), dtype, ShapeOf(array), {}};
 }
 
 // Views a Python int as an index, the most common literal. A large one is int64 if nobody asks for int32.
@@ -243,17 +237,6 @@ ArrayType TypeOf(nb::handle object) {
   if (AsTensor(object) != nullptr) return {Kind::kTensor, nullptr};
   static auto* const known = new KnownTypes;
   return known->Of(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))));
-}
-
-bool ViewPlainArray(nb::handle object, KeepAlive& keep, TensorView& view) {
-  if (!PyArray_CheckExact(object.ptr())) return false;
-  PyArrayObject* const array = AsArray(object);
-  const DType dtype = DTypeOfDescr(PyArray_DESCR(array));
-  if (dtype == DType::kInvalid || dtype == DType::kString || !PyArray_ISCARRAY_RO(array)) return false;
-  keep.Add(nb::borrow(object));
-  // Made in place: a copy of the shape would wait until its dimensions are stored.
-  new (&view) TensorView{PyArray_DATA(array), dtype, ShapeOfArray(array), {}};
-  return true;
 }
 
 TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& keep) {

@@ -84,10 +84,6 @@ TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& kee
 // The view of an argument. Raises if the object is no tensor or its dtype contradicts the attribute.
 TensorView ViewOf(nb::handle object, const Argument& argument, KeepAlive& keep);
 
-// The quick way for the many arrays of a variant: views a NumPy array of numbers that lies in memory as operators read
-// it. Returns false for any other object, which ViewOf can view or refuse.
-bool ViewPlainArray(nb::handle object, KeepAlive& keep, TensorView& view);
-
 // The view of ids in int32 or int64, as operators take them. Smaller integers are copied into int32, uint32 and uint64
 // into int64, literals into the smaller type that holds them all. Raises for an id of more than 63 bits.
 TensorView IdsOf(nb::handle object, const Argument& argument, KeepAlive& keep);
