@@ -43,7 +43,9 @@ void Variant::Read(const nb::list& elements, Argument argument, std::optional<DT
   const RaggedSlots& slots = RaggedSlots::Get();
   bool first = true;
   for (const size_t i : read_->left) {
-    const nb::object element = elements[i];
+    // Asked anew each time: code that an array runs when it is read may shorten the list.
+    const nb::object element = nb::borrow(PyList_GetItem(elements.ptr(), static_cast<Py_ssize_t>(i)));
+    if (!element.is_valid()) throw nb::python_error();
     if (element.is_none()) continue;
     argument.element = static_cast<int64_t>(i);
     if (!PyObject_TypeCheck(element.ptr(), reinterpret_cast<PyTypeObject*>(ragged.ptr()))) {

@@ -289,6 +289,15 @@ def test_arrays_live_on_when_another_thread_drops_them() -> None:
         other.join()
 
 
+def test_a_list_that_python_code_shortens() -> None:
+    elements: list[Any] = [Ragged([], np.float32([i])) for i in range(MANY)]
+    elements[10] = Ragged([], Noisy([10], elements.clear))
+    assert same_bits(gradient(elements, MANY), np.arange(MANY, dtype=np.float32))
+    elements = [Ragged([], Noisy([i], lambda: elements.clear())) for i in range(MANY)]
+    with pytest.raises(IndexError):
+        gradient(elements, MANY)
+
+
 def test_the_same_array_many_times() -> None:
     array = np.float32([1, 2])
     before = sys.getrefcount(array)
