@@ -65,6 +65,11 @@ inline std::string_view TextWithoutOperator(std::string_view message) noexcept {
   return named ? message.substr(colon + 2) : message;
 }
 
+// The error without that name, for an operator that called another one and has a name of its own.
+inline Status WithoutOperator(const Status& error) noexcept {
+  return MakeError(error.code(), TextWithoutOperator(error.message()));
+}
+
 inline const Status& StatusOf(const Status& status) noexcept { return status; }
 template <class T>
 const Status& StatusOf(const Result<T>& result) noexcept {

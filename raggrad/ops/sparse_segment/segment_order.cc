@@ -220,12 +220,14 @@ Status Take(const Value* values, const TensorView& positions, Value* out, const 
 
 Result<std::optional<SegmentOrder>> OrderBySegment(const TensorView& segment_ids, int64_t num_segments,
                                                    OutOfRange out_of_range, const Context& ctx) noexcept {
-  return CheckAndOrder(segment_ids, num_segments, Wanted::kOrdered, out_of_range, ctx);
+  return WithOp("OrderBySegment",
+                [&] { return CheckAndOrder(segment_ids, num_segments, Wanted::kOrdered, out_of_range, ctx); });
 }
 
 Result<std::optional<SegmentOrder>> KeepInRange(const TensorView& segment_ids, int64_t num_segments,
                                                 const Context& ctx) noexcept {
-  return CheckAndOrder(segment_ids, num_segments, Wanted::kAsTheyCome, OutOfRange::kDrop, ctx);
+  return WithOp("KeepInRange",
+                [&] { return CheckAndOrder(segment_ids, num_segments, Wanted::kAsTheyCome, OutOfRange::kDrop, ctx); });
 }
 
 Status CheckIndices(const TensorView& indices, const Segments& segments, int64_t table_rows) noexcept {

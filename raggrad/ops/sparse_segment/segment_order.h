@@ -1,6 +1,5 @@
 // Segment ids in any order, for operators that need them ordered, and for those that leave out ids that are out of
-// range. Operands are in host memory where nothing else is said. Errors of OrderBySegment and KeepInRange name no
-// operator: their caller has a name.
+// range. Operands are in host memory where nothing else is said.
 // Internal to the library, and exported for its doors and bindings.
 #pragma once
 

@@ -108,7 +108,7 @@ Result<Tensor> PoolInOrder(ForwardProblem forward, const SegmentOrder& order, co
 Result<Tensor> PoolSegments(const SegmentsProblem& problem, const Context& ctx) noexcept {
   const ForwardProblem& forward = problem.forward;
   const auto order = OrderBySegment(forward.segment_ids, *forward.num_segments, problem.out_of_range, ctx);
-  if (!order.ok()) return order.status();
+  if (!order.ok()) return WithoutOperator(order.status());
   if (!order->has_value() && !problem.has_indices()) return PoolRows(forward, ctx);
   Result<Tensor> pooled = order->has_value() ? PoolInOrder(forward, **order, ctx) : on_cpu::Forward(forward, ctx);
   if (pooled.status().code() != Code::kInvalidArgument || !problem.has_indices()) return pooled;

@@ -67,7 +67,7 @@ Status CheckOnHost(const UncapturedCall& call, const SegmentsProblem& problem) n
   const Result<Tensor> ids = ToHost(call, p.segment_ids);
   if (!ids.ok()) return ids.status();
   const auto order = OrderBySegment(ids->view(), *p.num_segments, problem.out_of_range);
-  if (!order.ok()) return order.status();
+  if (!order.ok()) return WithoutOperator(order.status());
   if (problem.has_indices()) {
     const Result<Tensor> indices = ToHost(call, p.indices);
     if (!indices.ok()) return indices.status();
