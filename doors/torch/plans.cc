@@ -82,7 +82,7 @@ TensorView TableView(Call& call, const TorchTensor& weight) {
   return table;
 }
 
-// What the plan of small bags takes in device memory, about: 24 bytes per id, 12 per bag, and some for the sort.
+// About the device memory that a plan of small bags takes: 24 bytes per id, 12 per bag, and some for the sort.
 int64_t ScratchOfPlan(const TorchTensor& indices) { return 32 * indices.numel(); }
 
 // A copy of the plan's report, int64[6].
