@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 
 #include "raggrad/core/error_text.h"
@@ -78,23 +79,36 @@ Allocator& HostScratch() noexcept {
   return pool.Get([] { return PoolAllocator(); });
 }
 
-CallMemory::CallMemory(std::vector<ffi::AnyBuffer> results, ffi::ScratchAllocator* scratch) noexcept
-    : results_(std::move(results)), scratch_(scratch) {}
-
-void* CallMemory::Allocate(size_t bytes) noexcept {
-  if (scratch_ == nullptr) return HostScratch().Allocate(bytes);
+void* XlaScratch::Allocate(size_t bytes) noexcept {
   try {
     // XLA refuses to promise more than 16 bytes, though its blocks of device memory are aligned to 256.
-    return scratch_->Allocate(bytes).value_or(nullptr);
+    return allocator_.Allocate(bytes).value_or(nullptr);
   } catch (...) {  // no memory for XLA's list of blocks
     return nullptr;
   }
 }
 
-// XLA gives device memory back when the call has ended, and uses it again in the order of the stream.
+ScratchResult::ScratchResult(const ffi::RemainingRets& results) {
+  const ffi::AnyBuffer last = *results.get<ffi::AnyBuffer>(results.size() - 1).value();
+  left_ = {static_cast<char*>(last.untyped_data()), last.size_bytes()};
+}
+
+void* ScratchResult::Allocate(size_t bytes) noexcept {
+  void* block = left_.data();
+  size_t room = left_.size();
+  if (std::align(kAlignment, bytes, block, room) == nullptr) return nullptr;
+  left_ = left_.last(room - bytes);
+  return block;
+}
+
+CallMemory::CallMemory(std::vector<ffi::AnyBuffer> results, Allocator& scratch) noexcept
+    : results_(std::move(results)), scratch_(scratch) {}
+
+void* CallMemory::Allocate(size_t bytes) noexcept { return scratch_.Allocate(bytes); }
+
 void CallMemory::Deallocate(void* data, size_t bytes) noexcept {
   const bool is_result = std::ranges::find(results_, data, &ffi::AnyBuffer::untyped_data) != results_.end();
-  if (!is_result && scratch_ == nullptr) HostScratch().Deallocate(data, bytes);
+  if (!is_result) scratch_.Deallocate(data, bytes);
 }
 
 void* CallMemory::AllocateOutput(const OutputSpec& spec) noexcept {
@@ -108,14 +122,14 @@ void* CallMemory::AllocateOutput(const OutputSpec& spec) noexcept {
 }
 
 Call::Call(const Operands& operands, ffi::ThreadPool& threads)
-    : operands_(operands), device_(Device::Cpu()), executor_(&threads), memory_(ResultsOf(operands), nullptr) {
+    : operands_(operands), device_(Device::Cpu()), executor_(&threads), memory_(ResultsOf(operands), HostScratch()) {
   context_.allocator = &memory_;
   context_.executor = &executor_;
   ReadAccumulation();
 }
 
-Call::Call(const Operands& operands, void* stream, int32_t device, ffi::ScratchAllocator& scratch)
-    : operands_(operands), device_(Device::Cuda(device)), executor_(nullptr), memory_(ResultsOf(operands), &scratch) {
+Call::Call(const Operands& operands, void* stream, int32_t device, Allocator& scratch)
+    : operands_(operands), device_(Device::Cuda(device)), executor_(nullptr), memory_(ResultsOf(operands), scratch) {
   context_.allocator = &HostScratch();
   context_.device_allocator = &memory_;
   context_.executor = &executor_;

@@ -36,11 +36,37 @@ struct Renamed {
   std::string_view user;
 };
 
+// Scratch in host memory. XLA has no allocator of it, and fresh pages would cost more than most operators.
+Allocator& HostScratch() noexcept;
+
+// Scratch in device memory from XLA's allocator, which takes it back when the call has ended and uses it again in the
+// order of the stream.
+class XlaScratch final : public Allocator {
+ public:
+  explicit XlaScratch(ffi::ScratchAllocator& allocator) noexcept : allocator_(allocator) {}
+  void* Allocate(size_t bytes) noexcept override;
+  void Deallocate(void*, size_t) noexcept override {}
+
+ private:
+  ffi::ScratchAllocator& allocator_;
+};
+
+// Scratch in device memory that lies in the last result of a call. A CUDA graph may hold such a call: XLA gives the
+// memory to nobody else while the graph may be replayed. Python states its size (python/raggrad/jax/_scratch.py).
+class ScratchResult final : public Allocator {
+ public:
+  explicit ScratchResult(const ffi::RemainingRets& results);
+  void* Allocate(size_t bytes) noexcept override;
+  void Deallocate(void*, size_t) noexcept override {}
+
+ private:
+  std::span<char> left_;
+};
+
 // Outputs that lie in XLA's results, and scratch.
 class CallMemory final : public Allocator {
  public:
-  // `scratch` is XLA's allocator of device memory, or null in host memory.
-  CallMemory(std::vector<ffi::AnyBuffer> results, ffi::ScratchAllocator* scratch) noexcept;
+  CallMemory(std::vector<ffi::AnyBuffer> results, Allocator& scratch) noexcept;
 
   void* Allocate(size_t bytes) noexcept override;
   void Deallocate(void* data, size_t bytes) noexcept override;
@@ -52,21 +78,18 @@ class CallMemory final : public Allocator {
  private:
   const std::vector<ffi::AnyBuffer> results_;
   std::vector<int> places_;  // empty: they are the same
-  ffi::ScratchAllocator* const scratch_;
+  Allocator& scratch_;
 };
 
 // The first rows of an array.
 TensorView FirstRows(TensorView array, int64_t rows);
-
-// Scratch in host memory. XLA has no allocator of it, and fresh pages would cost more than most operators.
-Allocator& HostScratch() noexcept;
 
 class Call {
  public:
   // In host memory, on XLA's threads.
   Call(const Operands& operands, ffi::ThreadPool& threads);
   // In the memory of a GPU, queued on XLA's stream.
-  Call(const Operands& operands, void* stream, int32_t device, ffi::ScratchAllocator& scratch);
+  Call(const Operands& operands, void* stream, int32_t device, Allocator& scratch);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 

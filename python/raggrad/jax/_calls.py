@@ -37,6 +37,11 @@ class Settings(NamedTuple):
     accumulation: str | None = None
 
 
+def operands(*arrays: jax.Array | None) -> list[jax.Array]:
+    """Those that are not None."""
+    return [array for array in arrays if array is not None]
+
+
 def call(
     name: str,
     results: Any,
@@ -46,12 +51,17 @@ def call(
     aliases: dict[int, int] | None = None,
 ) -> Any:
     """The results of a handler of doors/jax/handlers.cc."""
-    operands = alike(*arguments)
-    shapes = jax.tree.map(lambda result: shaped_like(result, operands[0]), results)
+    arrays = alike(*arguments)
+    shapes = jax.tree.map(lambda result: shaped_like(result, arrays[0]), results)
     call_handler = jax.ffi.ffi_call(name, shapes, vmap_method="sequential", input_output_aliases=aliases)
     return call_handler(
-        *operands, function=settings.function, accumulation=settings.accumulation or "", **(attributes or {})
+        *arrays, function=settings.function, accumulation=settings.accumulation or "", **(attributes or {})
     )
+
+
+def call_in_command_buffers(name: str, results: Sequence[Any], *arguments: Any, scratch: Any, **others: Any) -> Any:
+    """The same for a handler whose last result is so many bytes of scratch (_scratch.py). There are several results."""
+    return call(name, (*results, Shaped((scratch,), np.uint8)), *arguments, **others)[:-1]
 
 
 def on_platform(cpu: Callable[..., Any], cuda: Callable[..., Any], *arguments: Any) -> Any:

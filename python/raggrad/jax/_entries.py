@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._calls import REPORT, Settings, Shaped, call, count_of, differentiable, on_platform, poisoned
-from .bags import operands
+from . import _scratch
+from ._calls import (
+    REPORT,
+    Settings,
+    Shaped,
+    call,
+    call_in_command_buffers,
+    count_of,
+    differentiable,
+    on_platform,
+    operands,
+    poisoned,
+)
 
 
 class Box(NamedTuple):
@@ -42,34 +55,38 @@ def _vector(numbers: tuple[int, ...]) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def _call_fill(box: Box, indices: jax.Array, values: jax.Array, *others: jax.Array) -> Any:
-    """The others are the default and, on a CPU, how many entries there are."""
-    return call(
+def _call_fill(call_handler: Callable[..., Any], box: Box, indices: jax.Array, *others: jax.Array) -> Any:
+    """The others are the values, the default and, on a CPU, how many entries there are."""
+    return call_handler(
         "raggrad_fill_empty_rows",
         (
             _pairs((box.room, indices.shape[1])),
-            Shaped((box.room,), values.dtype),
+            Shaped((box.room,), others[0].dtype),
             Shaped((box.shape[0],), np.bool_),
-            _pairs(values.shape),
+            _pairs(indices.shape[:1]),
             REPORT,
         ),
         _wide(indices),
-        values,
         *others,
         settings=Settings(box.function),
         attributes={"shape": _vector(box.shape)},
     )
 
 
+def _fill_on_cuda(box: Box, indices: jax.Array, *others: jax.Array) -> Any:
+    scratch = _scratch.filled_entries(indices.shape[0], box.shape[0])
+    return _call_fill(partial(call_in_command_buffers, scratch=scratch), box, indices, *others)
+
+
 def fill(indices: jax.Array, values: jax.Array, default: jax.Array, count: Any, box: Box) -> tuple[jax.Array, ...]:
     def on_cpu(*arrays: jax.Array) -> Any:
-        *results, report = _call_fill(box, *arrays)
+        *results, report = _call_fill(call, box, *arrays)
         return *results, count_of(report)
 
     def on_cuda(indices: jax.Array, values: jax.Array, default: jax.Array, *count: jax.Array) -> Any:
         if count:
             return fill_with_padding(indices, values, default, count[0], box)
-        new_indices, new_values, empty_rows, places, report = _call_fill(box, indices, values, default)
+        new_indices, new_values, empty_rows, places, report = _fill_on_cuda(box, indices, values, default)
         found = count_of(report)
         return new_indices, poisoned(new_values, report, found), empty_rows, places, found
 
@@ -87,7 +104,7 @@ def fill_with_padding(
     padding = jnp.array([[rows] + [0] * (indices.shape[1] - 1)], indices.dtype)
     larger = box._replace(shape=(rows + 1, *box.shape[1:]), room=box.room + n + 1)
     moved = jnp.where(known[:, None], indices, padding)
-    new_indices, new_values, empty_rows, places, report = _call_fill(larger, moved, values, default)
+    new_indices, new_values, empty_rows, places, report = _fill_on_cuda(larger, moved, values, default)
     found = count_of(report) - jnp.maximum(n - count, 1)  # without padding that row gets a default
     kept = jnp.arange(box.room, dtype=np.int32) < found
     return (
@@ -124,8 +141,8 @@ def _take_backward(box: Box, places: jax.Array, cotangents: Any) -> tuple[Any, .
 
 
 def _slice(indices: jax.Array, values: jax.Array, box: Box) -> tuple[jax.Array, ...]:
-    def on_cpu(indices: jax.Array, values: jax.Array) -> Any:
-        return call(
+    def with_handler(call_handler: Callable[..., Any], indices: jax.Array, values: jax.Array) -> Any:
+        return call_handler(
             "raggrad_slice",
             (_pairs((box.room, indices.shape[1])), Shaped((box.room,), values.dtype), REPORT),
             _wide(indices),
@@ -134,11 +151,13 @@ def _slice(indices: jax.Array, values: jax.Array, box: Box) -> tuple[jax.Array, 
             attributes={"shape": _vector(box.shape), "start": _vector(box.start), "size": _vector(box.size)},
         )
 
-    def on_cuda(*arrays: jax.Array) -> Any:
-        new_indices, new_values, report = on_cpu(*arrays)
+    def on_cuda(indices: jax.Array, values: jax.Array) -> Any:
+        scratch = _scratch.sliced_entries(indices.shape[0])
+        call_handler = partial(call_in_command_buffers, scratch=scratch)
+        new_indices, new_values, report = with_handler(call_handler, indices, values)
         return new_indices, poisoned(new_values, report, count_of(report)), report
 
-    new_indices, new_values, report = on_platform(on_cpu, on_cuda, indices, values)
+    new_indices, new_values, report = on_platform(partial(with_handler, call), on_cuda, indices, values)
     return _narrow(new_indices, indices.dtype), new_values, count_of(report)
 
 

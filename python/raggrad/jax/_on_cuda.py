@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._calls import REPORT, Settings, Shaped, call, count_of
+from . import _scratch
+from ._calls import REPORT, Settings, Shaped, call, call_in_command_buffers, count_of, operands
 
 
 def _segments(segment_ids: jax.Array, s: Settings) -> jax.Array:
@@ -38,9 +39,8 @@ def _sum_type(dtype: Any) -> Any:
     return np.float64 if dtype == np.float64 else np.float32
 
 
-def _call(name: str, results: Any, *arrays: Any, s: Settings, **attributes: Any) -> Any:
-    operands = [array for array in arrays if array is not None]
-    return call(name, results, *operands, settings=s, attributes={"combiner": s.combiner, **attributes})
+def _call(name: str, results: Any, *arrays: jax.Array | None, s: Settings) -> Any:
+    return call(name, results, *operands(*arrays), settings=s, attributes={"combiner": s.combiner})
 
 
 def spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
@@ -84,6 +84,12 @@ def bag_weights_grad(
 def bag_grad_rows(grad: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> Any:
     """Values, ids and their number. The handler drops ids by itself, and writes NaN after a fault."""
     results = (Shaped((s.size, *grad.shape[1:]), grad.dtype), Shaped((s.size,), ids.dtype), REPORT)
-    arrays = grad, ids, segment_ids, weights
-    values, unique, report = _call("raggrad_bag_grad_rows", results, *arrays, s=s, num_rows=np.int64(s.num_rows))
+    values, unique, report = call_in_command_buffers(
+        "raggrad_bag_grad_rows",
+        results,
+        *operands(grad, ids, segment_ids, weights),
+        scratch=_scratch.gradient_rows(grad, ids.shape[0], weights is not None, s.accumulation),
+        settings=s,
+        attributes={"combiner": s.combiner, "num_rows": np.int64(s.num_rows)},
+    )
     return values, unique, count_of(report)

@@ -19,6 +19,7 @@ from ._calls import (
     ids_of,
     mode_of,
     on_platform,
+    operands,
     real_of,
     rows_of,
 )
@@ -77,10 +78,6 @@ def weights_of(function: str, weights: Any, rows: jax.Array, ids: jax.Array) -> 
     if array.shape != ids.shape:
         fail(function, f"weights: expected shape {ids.shape}, one for every id, got {array.shape}")
     return array if array.dtype in (rows.dtype, jnp.float32) else array.astype(rows.dtype)
-
-
-def operands(*arrays: jax.Array | None) -> list[jax.Array]:
-    return [array for array in arrays if array is not None]
 
 
 def _bag(table: jax.Array, ids: jax.Array, segment_ids: jax.Array, weights: Any, s: Settings) -> jax.Array:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _on_cuda
+from . import _on_cuda, _scratch
 from ._calls import (
     FLOATS,
     INTEGERS,
@@ -16,6 +16,7 @@ from ._calls import (
     Shaped,
     array_of,
     call,
+    call_in_command_buffers,
     differentiable,
     dimension_of,
     ids_of,
@@ -45,8 +46,8 @@ def segment_sum(
 
     Rows of a segment are added in the order they have in `data`; float16 and bfloat16 in float32, rounded once. The
     same bits on every run, with any number of threads and on CPU and GPU. Rows are read where they lie. It takes 4
-    bytes per id on a CPU, 24 if they are not in order, and on a GPU 16, or none after the promise. Complex numbers,
-    float8 and int4 go to jax.ops.segment_sum.
+    bytes per id on a CPU, 24 if they are not in order; on a GPU 20, or none after the promise, and 8 per segment.
+    Complex numbers, float8 and int4 go to jax.ops.segment_sum.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> rj.segment_sum(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([1, 0, 1])).tolist()
@@ -121,9 +122,18 @@ def _segments_in(function: str, segment_ids: Any) -> int:
 
 
 def _pool(data: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:
-    out = Shaped((s.num_segments, *data.shape[1:]), data.dtype)
+    name, out = "raggrad_segment", Shaped((s.num_segments, *data.shape[1:]), data.dtype)
     attributes = {"combiner": s.combiner, "ascending": np.int64(s.sorted_ids)}
-    return call("raggrad_segment", out, data, segment_ids, settings=s, attributes=attributes)
+
+    def on_cpu(*arrays: jax.Array) -> jax.Array:
+        return call(name, out, *arrays, settings=s, attributes=attributes)
+
+    def on_cuda(*arrays: jax.Array) -> jax.Array:
+        scratch = _scratch.segments(data.shape[0], s.num_segments, s.sorted_ids)
+        (pooled,) = call_in_command_buffers(name, (out,), *arrays, scratch=scratch, settings=s, attributes=attributes)
+        return pooled
+
+    return on_platform(on_cpu, on_cuda, data, segment_ids)
 
 
 def _spread(grad: jax.Array, segment_ids: jax.Array, s: Settings) -> jax.Array:

@@ -80,8 +80,8 @@ def fill_empty_rows(
     larger than its size.
 
     Differentiable in `values` and `default_value`. `accumulation` is how the gradient of the latter is summed. Takes up
-    to 32 bytes per entry besides the result; without jax_enable_x64, indices are widened, 16 more for each number. With
-    `count`, a GPU writes the result twice.
+    to 32 bytes per entry besides the result, on a GPU also 9 per row; without jax_enable_x64, indices are widened, 16
+    more for each number. With `count`, a GPU writes the result twice.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> entries, empty = rj.fill_empty_rows(jnp.array([[1, 1]]), jnp.array([3.0]), (2, 2), 9.0)
@@ -117,8 +117,8 @@ def sparse_slice(
     one for every entry that there is. Too little room is an error on a CPU; on a GPU all values are NaN (of integers:
     garbage) and `count` is larger than the size.
 
-    Differentiable in `values`. Takes one bit per entry besides the result; without jax_enable_x64, indices are widened,
-    16 bytes for each number.
+    Differentiable in `values`. Takes two bits per entry besides the result; without jax_enable_x64, indices are
+    widened, 16 bytes for each number.
 
     >>> import jax.numpy as jnp, raggrad.jax as rj
     >>> rj.sparse_slice(jnp.array([[0, 1], [1, 0]]), jnp.array([3.0, 5.0]), (2, 2), (0, 1), (2, 1)).to_dense().tolist()

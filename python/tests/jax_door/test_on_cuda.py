@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -84,6 +85,28 @@ def test_dropped_ids_add_nothing() -> None:
     ):
         assert same_bits(a, b)
     assert not jnp.where(dropped, on_cuda.bag_weights_grad(grad, table, *arrays, s), 0).any()
+
+
+def test_scratch_of_symbolic_shapes() -> None:
+    """A handler in a command buffer has its scratch as a result, whose size depends on the shapes."""
+
+    def calls(data: Any, ids: Any, grad: Any) -> Any:
+        places = jnp.stack([ids, ids], axis=1)
+        return (
+            rj.segment_sum(data, ids, 30),
+            rj.sparse_segment_grad("mean", grad, ids, ids, 50, accumulation="reproducible"),
+            rj.fill_empty_rows(places, data[:, 0], (30, 30), 0.5)[0].count,
+            rj.sparse_slice(places, data[:, 0], (30, 30), (1, 1), (9, 9)),
+        )
+
+    n, width, segments = jax.export.symbolic_shape("n, width, segments")
+    shapes = [
+        jax.ShapeDtypeStruct(shape, dtype)
+        for shape, dtype in (((n, width), "float32"), ((n,), "int32"), ((segments, width), "float32"))
+    ]
+    exported = jax.export.export(jax.jit(calls), platforms=("cuda",), disabled_checks=rj.export_checks())(*shapes)
+    handlers = re.findall(r"custom_call @raggrad_(\w+).*tensor<\?xui8>\)", exported.mlir_module())
+    assert handlers == ["segment", "bag_grad_rows", "fill_empty_rows", "slice"]
 
 
 def test_too_little_room_is_poison() -> None:
