@@ -79,7 +79,7 @@ def embedding_bag(
             return SharedBag.apply(weight, reducer, *bags)
         optimizer = optimizer_of(weight)
         if waiting.must_not_wait(weight):
-            _check_no_rows(name, sparse and optimizer is None)
+            _check_no_rows(name, weight, sparse and optimizer is None)
             bags = ids, starts, include_last_offset, weights, mode, order
             return waiting.pool(name, weight, optimizer, *bags, padding_idx)
         options = mode, include_last_offset, padding_idx, order
@@ -129,7 +129,7 @@ def embedding(
             return SharedEmbedding.apply(weight, reducer, input, padding_idx, sparse, order)
         optimizer = optimizer_of(weight)
         if waiting.must_not_wait(weight):
-            _check_no_rows(name, sparse and optimizer is None)
+            _check_no_rows(name, weight, sparse and optimizer is None)
             ids = input.reshape(-1)
             bags = ids, torch.arange(ids.shape[0], device=ids.device), False, None, "sum", order
             rows = waiting.pool(name, weight, optimizer, *bags, padding_idx)
@@ -141,8 +141,8 @@ def embedding(
         raise named(error, name, indices="input", data="weight", weights="per_sample_weights") from None
 
 
-def _check_no_rows(name: str, sparse: bool) -> None:
-    if sparse and torch.is_grad_enabled():
+def _check_no_rows(name: str, weight: Tensor, sparse: bool) -> None:
+    if sparse and weight.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"raggrad.torch.{name}: sparse: the size of a sparse gradient depends on the ids, and calls must not wait "
             "for the GPU here; use sparse=False or an optimizer with fused=True"

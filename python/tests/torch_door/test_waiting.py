@@ -90,6 +90,17 @@ def test_refused(options: dict[str, Any], message: str) -> None:
         rt.embedding_bag(torch.tensor([[1, 2], [3, 4]]), table, mode="sum", **options)
 
 
+@pytest.mark.parametrize("module", [rt.EmbeddingBag, rt.Embedding], ids=lambda module: module.__name__)
+def test_a_frozen_table_needs_no_gradient_whatever_its_kind(module: Any) -> None:
+    frozen = module.from_pretrained(random_table(), freeze=True, sparse=True)
+    ids = torch.tensor([[1, 2], [3, 4]])
+    with rt.without_waiting():
+        assert_same_bits(frozen(ids), module.from_pretrained(random_table())(ids))
+        frozen.requires_grad_()
+        with pytest.raises(ValueError, match="use sparse=False or an optimizer with fused=True"):
+            frozen(ids)
+
+
 def test_max_norm_is_refused_before_it_changes_the_table() -> None:
     table, ids = random_table(), torch.tensor([[1, 2]])
     with rt.without_waiting():
