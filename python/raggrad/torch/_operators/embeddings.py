@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import register_fake
 
 from .._tables.sparse_gradients import make_grad
+from .fake import fake
 from .operator import Operator
 from .segments import fake_rows
 
 
-@register_fake("raggrad::embedding_bag")
+@fake("embedding_bag")
 def _(
     weight: Tensor,
     indices: Tensor,
@@ -32,24 +32,24 @@ def _(
     return weight.new_empty((bags, *weight.shape[1:]))
 
 
-@register_fake("raggrad::embedding_bag_grad")
+@fake("embedding_bag_grad")
 def _(
     grad: Tensor, indices: Tensor, offsets: Tensor, per_sample_weights: Tensor | None, table_rows: int, *_: Any
 ) -> Tensor:
     return grad.new_empty((table_rows, *grad.shape[1:]))
 
 
-@register_fake("raggrad::embedding_bag_grad_rows")
+@fake("embedding_bag_grad_rows")
 def _(grad: Tensor, indices: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return fake_rows(grad, indices)
 
 
-@register_fake("raggrad::embedding_bag_weights_grad")
+@fake("embedding_bag_weights_grad")
 def _(grad: Tensor, weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return weight.new_empty(indices.shape)
 
 
-@register_fake("raggrad::embedding")
+@fake("embedding")
 def _(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return weight.new_empty((*indices.shape, *weight.shape[1:]))
 

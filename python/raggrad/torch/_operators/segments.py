@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import get_ctx, register_fake
+from torch.library import get_ctx
 
+from .fake import fake
 from .operator import Operator
 
 
@@ -21,17 +22,17 @@ def coo(values: Tensor, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
 # Rows of a table, pooled by segment.
 
 
-@register_fake("raggrad::sparse_segment")
+@fake("sparse_segment")
 def _(data: Tensor, indices: Tensor, segment_ids: Tensor, num_segments: int, *_: Any) -> Tensor:
     return data.new_empty((num_segments, *data.shape[1:]))
 
 
-@register_fake("raggrad::sparse_segment_grad")
+@fake("sparse_segment_grad")
 def _(grad: Tensor, indices: Tensor, segment_ids: Tensor, table_rows: int, *_: Any) -> Tensor:
     return grad.new_empty((table_rows, *grad.shape[1:]))
 
 
-@register_fake("raggrad::sparse_segment_grad_rows")
+@fake("sparse_segment_grad_rows")
 def _(grad: Tensor, indices: Tensor, segment_ids: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return fake_rows(grad, indices)
 
@@ -82,12 +83,12 @@ sparse_segment_grad_rows = Operator(
 # Rows of an array, pooled by segment ids in any order.
 
 
-@register_fake("raggrad::segment")
+@fake("segment")
 def _(data: Tensor, segment_ids: Tensor, num_segments: int, combiner: str, accumulation: Any) -> Tensor:
     return data.new_empty((num_segments, *data.shape[1:]))
 
 
-@register_fake("raggrad::segment_grad")
+@fake("segment_grad")
 def _(grad: Tensor, segment_ids: Tensor, combiner: str, accumulation: Any) -> Tensor:
     return grad.new_empty((segment_ids.shape[0], *grad.shape[1:]))
 
@@ -115,12 +116,12 @@ segment_grad = Operator("segment_grad", _save_segment, _segment_grad_backward)
 # Rows with ids.
 
 
-@register_fake("raggrad::ascends")
+@fake("ascends")
 def _(ids: Tensor) -> Tensor:
     return ids.new_empty((), dtype=torch.bool)
 
 
-@register_fake("raggrad::coalesce_rows")
+@fake("coalesce_rows")
 def _(values: Tensor, rows: Tensor, table_rows: int, accumulation: Any) -> tuple[Tensor, Tensor]:
     return fake_rows(values, rows)
 

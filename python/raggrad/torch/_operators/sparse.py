@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import get_ctx, register_fake
+from torch.library import get_ctx
 
+from .fake import fake
 from .operator import Operator
 
 # Rows added to rows.
 
 
-@register_fake("raggrad::index_add")
+@fake("index_add")
 def _(input: Tensor, source: Tensor, index: Tensor, alpha: float, accumulation: str | None) -> Tensor:
     return input.new_empty(input.shape)
 
@@ -33,7 +34,7 @@ index_add = Operator("index_add", _save_index, _index_add_backward, linear=(0, 1
 # Empty rows filled.
 
 
-@register_fake("raggrad::fill_empty_rows")
+@fake("fill_empty_rows")
 def _(values: Tensor, default_value: Tensor, indices: Tensor, shape: list[int]) -> tuple[Tensor, ...]:
     count = get_ctx().new_dynamic_size()  # depends on the data
     return (
@@ -44,7 +45,7 @@ def _(values: Tensor, default_value: Tensor, indices: Tensor, shape: list[int]) 
     )
 
 
-@register_fake("raggrad::fill_empty_rows_grad")
+@fake("fill_empty_rows_grad")
 def _(grad: Tensor, places: Tensor, accumulation: str | None) -> tuple[Tensor, Tensor]:
     return grad.new_empty(places.shape), grad.new_empty(())
 
@@ -76,13 +77,13 @@ torch.library.register_autograd(
 # Boxes cut out.
 
 
-@register_fake("raggrad::sparse_slice")
+@fake("sparse_slice")
 def _(values: Tensor, indices: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     count = get_ctx().new_dynamic_size()  # depends on the data
     return values.new_empty((count,)), indices.new_empty((count, indices.shape[1]))
 
 
-@register_fake("raggrad::sparse_slice_grad")
+@fake("sparse_slice_grad")
 def _(grad: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return grad.new_empty((indices.shape[0],))
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
-from torch.library import Library, register_fake
+from torch.library import Library
 
 from .. import _load as _load
+from .fake import fake
 
 _library = Library("raggrad", "IMPL")
 
@@ -25,7 +26,7 @@ class Update:
     def __init__(self, name: str) -> None:
         self._op = getattr(torch.ops.raggrad, name).default
         self._changed = sum(argument.is_write for argument in self._op._schema.arguments)  # the first ones
-        register_fake(self._op, lambda *_, **__: None)
+        fake(name)(lambda *_, **__: None)
         _library.impl(self._op, self._bump_and_go_on, "ADInplaceOrView", with_keyset=True)
 
     def __call__(self, *arguments: Any, **rate: Any) -> None:
