@@ -40,14 +40,17 @@ def whole_number(where: str, value: Any) -> int:
         raise TypeError(f"{where}: expected a whole number, got {value!r}") from None
 
 
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether there is memory behind a tensor. A fake one may say that it lies on a GPU that is not there."""
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
 def check_range(function: str, argument: str, ids: Tensor, rows: int) -> None:
     """Refuses ids that are no rows, where torch would write elsewhere or stop the program on a GPU. Waits for a GPU.
 
     Not where a tensor has no numbers to look at.
     """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return
-    if ids.is_meta or isinstance(ids, FakeTensor):
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not has_numbers(ids):
         return
     for number in torch.aminmax(ids) if ids.numel() else ():
         if not 0 <= number < rows:

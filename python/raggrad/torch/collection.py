@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ._errors import check_tensor
+from ._errors import check_tensor, has_numbers
 from ._pooling import stacked
 from ._pooling.waiting import must_not_wait
 from ._tables.data_parallel import refuse_data_parallel
@@ -190,7 +190,8 @@ class EmbeddingBagCollection(nn.Module):
         if self.sparse:
             refuse_data_parallel(f"raggrad.torch.{_CLASS}", weight, "its sparse gradients")
         tables = [self._places[name].table for name in names]
-        together = stacked.stack(tables, bags, torch.compiler.is_compiling() or must_not_wait(weight))
+        unread = torch.compiler.is_compiling() or must_not_wait(weight) or not has_numbers(weight)
+        together = stacked.stack(tables, bags, unread)
         try:
             if together is None:
                 raise ValueError(f"raggrad.torch.{_CLASS}: an id or an offset is out of range")

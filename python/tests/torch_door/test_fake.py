@@ -66,3 +66,25 @@ def test_ids_of_the_host_for_a_table_on_meta() -> None:
     here, there = on("meta"), on("cpu")
     for case in ("embedding_bag", "embedding"):
         assert MIXED[case][0](here, there).is_meta
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "meta"])
+@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
+def test_modules_where_there_are_no_numbers(fused: bool, device: str) -> None:
+    """There need be no GPU: tools run a model like that for the shapes and the memory of its results."""
+    with fake_mode() if device != "meta" else torch.device("meta"):
+        bags = rt.EmbeddingBagCollection({"a": (10, 2), "b": (5, 2)}, sparse=fused, device=device)
+        bag = rt.EmbeddingBag(10, 2, sparse=fused, device=device)
+        rows = rt.Embedding(10, 2, sparse=fused, device=device)
+        tables = [bag.weight, rows.weight, *bags.parameters()]
+        optimizer = rt.optim.SparseAdam(tables, fused=fused)
+        ids, offsets = (on(device)[name] for name in ("ids", "offsets"))
+        results = [bag(ids, offsets), rows(ids), *bags({"a": (ids, offsets), "b": (ids, offsets)}).values()]
+        assert [tuple(result.shape) for result in results] == [(2, 2), (3, 2), (2, 2), (2, 2)]
+        assert {result.device.type for result in results} == {device}
+        if device == "cuda":  # torch's backward asks for a real one
+            return
+        sum(result.sum() for result in results).backward()
+        assert all((table.grad is None) == fused for table in tables)
+        if fused:
+            optimizer.step()

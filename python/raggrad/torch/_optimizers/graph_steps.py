@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import _load
+from .._errors import has_numbers
 
 MAX_RATES = 2**20  # of one pair of betas: 8 MB
 LARGEST_BETA = 0.99996  # whose rates these are
@@ -29,11 +30,11 @@ _rates_in_use: WeakValueDictionary[tuple[torch.device, float, float], Tensor] = 
 
 
 def can_be_captured(table: Tensor) -> bool:
-    return table.is_cuda
+    return table.is_cuda and has_numbers(table)
 
 
 def being_captured(table: Tensor) -> bool:
-    return table.is_cuda and torch.cuda.is_current_stream_capturing()
+    return can_be_captured(table) and torch.cuda.is_current_stream_capturing()
 
 
 class GraphSteps:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import _load
+from .._errors import has_numbers
 from .._operators import embeddings
 from .._operators.operator import once_differentiable
 from .._operators.updates import embedding_bag_planned_grad_apply_
@@ -41,7 +42,7 @@ class Plan:
 
 def serves(weight: Tensor) -> bool:
     """Whether backward will come, and on a GPU. On a CPU nothing waits, and a plan only moves work to forward."""
-    if not (weight.is_cuda and weight.requires_grad and torch.is_grad_enabled()):
+    if not (weight.is_cuda and weight.requires_grad and torch.is_grad_enabled() and has_numbers(weight)):
         return False
     if torch._C._is_tracing():  # by torch.jit.trace, which knows operators only
         return False

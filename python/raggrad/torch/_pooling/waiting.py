@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from .._errors import named
+from .._errors import has_numbers, named
 from .._operators.operator import once_differentiable
 from .._operators.updates import embedding_bag_planned_grad_apply_
 from .._tables.quick_function import QuickFunction
@@ -78,7 +78,7 @@ def check() -> None:
 
 def must_not_wait(weight: Tensor) -> bool:
     """Whether an eager call with this table has to be one that never waits."""
-    if not weight.is_cuda:
+    if not (weight.is_cuda and has_numbers(weight)):
         return _asked.get()
     if torch.cuda.is_current_stream_capturing():
         if weight.device not in _first_faults:
