@@ -101,6 +101,13 @@ def test_a_frozen_table_needs_no_gradient_whatever_its_kind(module: Any) -> None
             frozen(ids)
 
 
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.vmap], ids=lambda transform: transform.__name__)
+def test_transforms_are_refused(transform: Any) -> None:
+    function = transform(lambda table: rt.embedding(torch.tensor([1, 2]), table))
+    with rt.without_waiting(), pytest.raises(NotImplementedError, match=r"embedding: torch\.func is not supported"):
+        function(random_table()[None] if transform is torch.func.vmap else random_table())
+
+
 def test_max_norm_is_refused_before_it_changes_the_table() -> None:
     table, ids = random_table(), torch.tensor([[1, 2]])
     with rt.without_waiting():

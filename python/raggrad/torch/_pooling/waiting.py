@@ -106,6 +106,8 @@ def pool(
     padding_idx: int | None,
 ) -> Tensor:
     """embedding_bag that never waits."""
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(f"raggrad.torch.{name}: torch.func is not supported where calls must not wait")
     if padding_idx is not None:
         refuse(name, "padding_idx")
     wanted = torch.is_grad_enabled()
