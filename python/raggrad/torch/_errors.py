@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch._subclasses import FakeTensor
 
 _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
 # Torch's own, about the schema of an operator, and about tensors for which there is no kernel.
 _TYPE = re.compile(r"raggrad::\w+\(\) Expected a value of type '(.*?)' for argument '(\w+)' .* found type '(.*?)'")
 _LAYOUT = re.compile(r"Could not run 'raggrad::\w+' with arguments from the '(\w+)' backend|raggrad\.\w+\.default$")
+_VMAP = re.compile(r"Batching rule not implemented for raggrad::")
 _CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
 
 
@@ -45,6 +47,22 @@ def has_numbers(tensor: Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
+def check_no_vmap(where: str, *values: Any) -> None:
+    """Refuses to make a sparse tensor of tensors that torch.vmap has stacked, or to read one. `where` names function
+    and argument.
+    """
+    if torch._C._are_functorch_transforms_active() and any(_is_stacked(value) for value in values):
+        raise NotImplementedError(f"{where}: torch.vmap cannot stack sparse tensors")
+
+
+def _is_stacked(value: Any) -> bool:
+    while isinstance(value, Tensor) and _functorch.is_functorch_wrapped_tensor(value):
+        if _functorch.is_batchedtensor(value):
+            return True
+        value = _functorch.get_unwrapped(value)
+    return False
+
+
 def check_range(function: str, argument: str, ids: Tensor, rows: int) -> None:
     """Refuses ids that are no rows, where torch would write elsewhere or stop the program on a GPU. Waits for a GPU.
 
@@ -73,6 +91,8 @@ def named(error: RuntimeError, function: str, **arguments: str) -> Exception:
     if found := _LAYOUT.match(message):
         got = found[1] or "a nested one"
         return NotImplementedError(f"raggrad.torch.{function}: expected dense tensors on a CPU or a GPU, got {got}")
+    if _VMAP.match(message):
+        return NotImplementedError(f"raggrad.torch.{function}: torch.vmap cannot stack updates of a table")
     found = _TEXT.match(message)
     if found is None:
         return error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..indexed_slices import MAX_ROWS
-from ._errors import check_number, check_range, check_tensor, named, whole_number
+from ._errors import check_no_vmap, check_number, check_range, check_tensor, named, whole_number
 from ._operators import sparse as ops
 from ._operators.segments import coalesce_rows
 from ._settings import order_of
@@ -135,6 +135,11 @@ class _Coalesce(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         return grad, None
 
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, coo: Tensor, accumulation: str | None) -> tuple[Tensor, None]:
+        """Inside of torch.vmap, but of a tensor that is the same for all examples."""
+        return _Coalesce.apply(coo, accumulation), None
+
 
 def _numbers_of(places: Tensor, shape: torch.Size) -> Tensor:
     """One number for every place: rows first."""
@@ -159,6 +164,7 @@ def fill_empty_rows(coo: Tensor, default_value: Tensor | float) -> tuple[Tensor,
             [9., 0.]]), tensor([False,  True]))
     """
     entries = _entries_of("fill_empty_rows", coo)
+    check_no_vmap("raggrad.torch.fill_empty_rows: default_value", default_value)
     if coo.shape[:1].numel() and not coo.shape[1:].numel():  # an entry would lie outside of the tensor
         raise ValueError(f"raggrad.torch.fill_empty_rows: coo: expected columns, got shape {tuple(coo.shape)}")
     values = entries.values()
@@ -220,6 +226,7 @@ def _check_coo(name: str, coo: Tensor) -> None:
     if not isinstance(coo, Tensor) or coo.layout != torch.sparse_coo:
         kind = coo.layout if isinstance(coo, Tensor) else type(coo).__name__
         raise TypeError(f"raggrad.torch.{name}: coo: expected a sparse COO tensor, got {kind}")
+    check_no_vmap(f"raggrad.torch.{name}: coo", coo)
 
 
 def _entries_of(name: str, coo: Tensor) -> Tensor:

@@ -205,6 +205,63 @@ def test_vmap_cannot_count_segments(name: str) -> None:
         torch.vmap(lambda segment_ids: getattr(rt, name)(WEIGHT[:3], *more, segment_ids))(ids)
 
 
+STACKED_COO = torch.stack([coo(torch.ones(3), (5, 5))] * 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: torch.vmap(rt.coalesce)(STACKED_COO), "raggrad.torch.coalesce: coo"),
+        (
+            lambda: torch.vmap(lambda one: rt.sparse_slice(one, [0], [1]))(STACKED_COO),
+            "raggrad.torch.sparse_slice: coo",
+        ),
+        (
+            lambda: torch.vmap(lambda one: rt.fill_empty_rows(one, 0.0))(STACKED_COO),
+            "raggrad.torch.fill_empty_rows: coo",
+        ),
+        (
+            lambda: torch.vmap(lambda default: rt.fill_empty_rows(STACKED_COO[0], default))(torch.ones(2)),
+            "raggrad.torch.fill_empty_rows: default_value",
+        ),
+        (
+            lambda: torch.func.jacrev(lambda weight: rt.embedding(IDS, weight, sparse=True))(WEIGHT),
+            "raggrad.torch: the gradient of an embedding with sparse=True",
+        ),
+        (
+            lambda: torch.vmap(torch.func.grad(lambda w, i: rt.embedding(i, w, sparse=True).sum()), (None, 0))(
+                WEIGHT, torch.tensor([[1, 1], [1, 2]])
+            ),
+            "raggrad.torch: the gradient of an embedding with sparse=True",
+        ),
+        (
+            lambda: torch.autograd.functional.jacobian(
+                lambda weight: rt.embedding_bag(IDS[None], weight, sparse=True), WEIGHT, vectorize=True
+            ),
+            "raggrad.torch: the gradient of an embedding with sparse=True",
+        ),
+    ],
+)
+def test_vmap_has_no_sparse_tensors(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(NotImplementedError, match=re.escape(f"{text}: torch.vmap cannot stack sparse tensors")):
+        call()
+
+
+def test_a_sparse_tensor_that_is_the_same_for_all_examples_of_vmap() -> None:
+    one = coo(torch.tensor([1.0, 2.0, 4.0]))
+    sums = torch.vmap(lambda factor: rt.coalesce(one).values() * factor)(torch.tensor([1.0, 10.0]))
+    assert sums.tolist() == [[1, 2, 4], [10, 20, 40]]
+
+
+def test_vmap_cannot_stack_updates_in_backward() -> None:
+    bag = rt.EmbeddingBag(10, 2)
+    optimizer, before = rt.optim.SparseSGD(bag.parameters(), fused=True), bag.weight.detach().clone()
+    with pytest.raises(NotImplementedError, match=r"optim\.SparseSGD: torch\.vmap cannot stack updates of a table"):
+        torch.autograd.grad(bag(IDS[None]), bag.weight, torch.ones(3, 1, 2), is_grads_batched=True)
+    optimizer.step()
+    assert torch.equal(bag.weight, before)
+
+
 def test_a_dimension_that_is_not_there() -> None:
     with pytest.raises(IndexError, match=r"raggrad\.torch\.index_add: dim: expected -2 to 1, got 2"):
         rt.index_add(WEIGHT, 2, IDS, WEIGHT)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._tables.sparse_gradients import make_grad
+from .._errors import check_no_vmap
+from .._tables.sparse_gradients import NAME_OF_GRADIENT, make_grad
 from .fake import fake
 from .operator import Operator
 from .segments import fake_rows
@@ -62,6 +63,7 @@ def grad_of_weight(ctx: Any, grad: Tensor, indices: Tensor, offsets: Tensor, wei
     """The gradient of embedding_bag's table, for a ctx with sparse, shape, options and weight."""
     if not ctx.sparse:
         return embedding_bag_grad(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
+    check_no_vmap(NAME_OF_GRADIENT, grad, indices, offsets, weights)
     values, rows = embedding_bag_grad_rows(grad, indices, offsets, weights, ctx.shape[0], *ctx.options)
     return make_grad(ctx.weight(), values, rows, ctx.shape)
 

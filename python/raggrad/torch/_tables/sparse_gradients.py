@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .._operators.segments import coalesce_rows, coo
 
+NAME_OF_GRADIENT = "raggrad.torch: the gradient of an embedding with sparse=True"
+
 
 class _Hook:
     """Makes the gradient of one weight coalesced after a backward pass."""
@@ -55,7 +57,10 @@ def make_grad(weight: Tensor | None, values: Tensor, rows: Tensor, shape: Any) -
     rows = rows.long()
     if weight is not None and (hook := keep_coalesced(weight)) is not None:
         hook.made_rows = rows  # as long as it is there, no other tensor can have its memory
-    return coo(values, rows, shape)
+    try:
+        return coo(values, rows, shape)
+    except NotImplementedError:  # of what torch.autograd.grad(is_grads_batched=True) has stacked
+        raise NotImplementedError(f"{NAME_OF_GRADIENT}: torch.vmap cannot stack sparse tensors") from None
 
 
 def is_known(grad: Tensor, rows: Tensor) -> bool:
