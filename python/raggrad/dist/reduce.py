@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,10 +29,11 @@ def all_reduce(
 ) -> Any:
     """Sums sparse gradients over the ranks of a group.
 
-    `coo_or_param` is a sparse COO tensor, a parameter with a sparse `.grad`, or a list of these, which share one
-    exchange. Every rank ends with the same coalesced tensor, whose rows are unique and ascending. It is returned, and
-    becomes the `.grad` of a parameter. A parameter without a gradient has no rows on this rank. All ranks of the group
-    must call it, with the same tables in the same order.
+    `coo_or_param` is a sparse COO tensor, a parameter with a sparse `.grad`, or several of these, in a list or as
+    `module.parameters()` gives them. Several share one exchange, and come back as a list. Every rank ends with the same
+    coalesced tensor, whose rows are unique and ascending. It is returned, and becomes the `.grad` of a parameter. A
+    parameter without a gradient has no rows on this rank. All ranks of the group must call it, with the same tables in
+    the same order.
 
     `average` divides the sums by the number of ranks. `wire=torch.bfloat16` sends rows in 2 bytes a value: every addend
     and every sum is then rounded to 8 bits, an error of at most 2^-9 of its magnitude each.
@@ -48,7 +49,7 @@ def all_reduce(
     """
     if wire not in (None, torch.bfloat16):
         raise ValueError(f"raggrad.dist.{_NAME}: wire: expected None or torch.bfloat16, got {wire}")
-    one = not isinstance(coo_or_param, list | tuple)
+    one = isinstance(coo_or_param, Tensor) or not isinstance(coo_or_param, Iterable)
     tensors = [coo_or_param] if one else list(coo_or_param)
     device = next((tensor.device for tensor in tensors if isinstance(tensor, Tensor)), torch.device("cpu"))
     ranks = Ranks(_NAME, group, device)

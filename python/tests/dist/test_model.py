@@ -66,6 +66,22 @@ def test_all_reduce_is_the_serial_sum_in_the_order_of_ranks(ranks: int) -> None:
         assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
 
 
+def reduce_parameters(rank: int) -> None:
+    """Those of a module, which come one by one."""
+    model = torch.nn.ModuleList([rt.Embedding(4, 2, sparse=True), rt.EmbeddingBag(3, 1, sparse=True)])
+    (model[0](torch.tensor([rank])).sum() + model[1](torch.tensor([[rank]])).sum()).backward()
+    sums = rd.all_reduce(model.parameters())
+    assert [grad.to_dense()[:, 0].tolist() for grad in sums] == [[1, 1, 0, 0], [1, 1, 0]]
+    assert all(parameter.grad is grad for parameter, grad in zip(model.parameters(), sums, strict=True))
+    assert rd.all_reduce(parameter for parameter in []) == []
+    with pytest.raises(TypeError, match=r"all_reduce: coo_or_param\[1\]: expected a sparse tensor or a parameter"):
+        rd.all_reduce(iter([sums[0], 7]))
+
+
+def test_all_reduce_of_parameters_that_come_one_by_one() -> None:
+    run(2, reduce_parameters)
+
+
 def serial(table: Any, batch: Any, mode: str, weighted: bool, accumulation: str) -> tuple[Any, ...]:
     """Pooled bags, the gradient of the table and that of the weights, in one process."""
     weight = table.clone().requires_grad_()
