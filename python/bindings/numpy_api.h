@@ -9,6 +9,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 #include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
 
 #include <cstddef>
 #include <cstdint>

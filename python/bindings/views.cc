@@ -1,6 +1,7 @@
 #include "views.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -79,6 +80,27 @@ TensorView ViewOfArray(PyArrayObject* array, const Argument& argument, KeepAlive
   keep.Add(std::move(owner));
   if (dtype == DType::kString) return ViewOfFixedStrings(array, keep);
   return {PyArray_DATA(array), dtype, ShapeOf(array), {}};
+}
+
+// Where a NumPy scalar has its number, which never changes. Null if the type is none of these: they are the ones in
+// which ids, sizes and values come alone.
+struct ScalarType {
+  const PyTypeObject* type;
+  DType dtype;
+  size_t offset;
+};
+
+const ScalarType* FindScalarType(const PyTypeObject* type) {
+  static const ScalarType types[] = {
+      {&PyInt64ArrType_Type, DType::kInt64, offsetof(PyInt64ScalarObject, obval)},
+      {&PyInt32ArrType_Type, DType::kInt32, offsetof(PyInt32ScalarObject, obval)},
+      {&PyFloat32ArrType_Type, DType::kFloat32, offsetof(PyFloat32ScalarObject, obval)},
+      {&PyFloat64ArrType_Type, DType::kFloat64, offsetof(PyFloat64ScalarObject, obval)},
+  };
+  for (const ScalarType& known : types) {
+    if (known.type == type) return &known;
+  }
+  return nullptr;
 }
 
 // Views a Python int as an index, the most common literal. A large one is int64 if nobody asks for int32.
@@ -219,6 +241,7 @@ void CheckFitInt64(const TensorView& ids, const Argument& argument) {
 
 bool IsLiteral(nb::handle object) {
   PyObject* o = object.ptr();
+  if (PyArray_CheckExact(o)) return false;
   if (PyArray_IsScalar(o, Generic)) return false;  // some are also Python numbers, but keep their dtype as arrays do
   return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o) || PyBytes_Check(o) || PyUnicode_Check(o) ||
          PyList_Check(o) || PyTuple_Check(o) || PyObject_TypeCheck(o, &PyRange_Type);
@@ -244,6 +267,12 @@ TensorView ViewOfAny(nb::handle object, const Argument& argument, KeepAlive& kee
   if (PyLong_CheckExact(object.ptr())) {
     const DType wanted = argument.LiteralDType() == DType::kInvalid ? argument.integers : argument.LiteralDType();
     if (Contains(IndexTypes{}, wanted)) return ViewOfInteger(object, wanted, argument, keep);
+  }
+  // A raggrad.Tensor may be written to, so it needs a copy of the number.
+  const ScalarType* const scalar = argument.detached ? nullptr : FindScalarType(Py_TYPE(object.ptr()));
+  if (scalar != nullptr) {
+    keep.Add(nb::borrow(object));
+    return {reinterpret_cast<const std::byte*>(object.ptr()) + scalar->offset, scalar->dtype, Shape{}, {}};
   }
   if (const PyTensor* tensor = AsTensor(object)) {
     keep.Add(nb::borrow(object));

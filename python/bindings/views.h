@@ -8,12 +8,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstddef>
 #include <forward_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -49,8 +51,13 @@ class KeepAlive {
  public:
   using Import = nb::ndarray<nb::ro>;
 
-  void Reserve(size_t objects) { objects_.reserve(objects); }
-  void Add(nb::object object) { objects_.push_back(std::move(object)); }
+  void Add(nb::object object) {
+    if (num_objects_ < objects_.size()) {
+      objects_[num_objects_++] = std::move(object);
+    } else {
+      more_objects_.push_back(std::move(object));
+    }
+  }
   const Import& Add(Import import) { return imports_.emplace_front(std::move(import)); }
   int64_t* AddNumber() { return &numbers_.emplace_front(); }
   String* AddStrings(size_t count) { return strings_.emplace_front(std::make_unique<String[]>(count)).get(); }
@@ -63,8 +70,11 @@ class KeepAlive {
   const DeviceSource& Use(const DeviceSource& source) { return source_ ? *source_ : source_.emplace(source); }
 
  private:
+  // The operands of most calls fit into the array: a tiny call need not allocate memory for them.
+  std::array<nb::object, 6> objects_;
+  size_t num_objects_ = 0;
+  std::vector<nb::object> more_objects_;
   // Lists keep their elements in place when more are added or the whole moves.
-  std::vector<nb::object> objects_;
   std::forward_list<Import> imports_;
   std::forward_list<int64_t> numbers_;
   std::forward_list<std::unique_ptr<String[]>> strings_;

@@ -145,6 +145,14 @@ def test_no_copy_means_no_copy() -> None:
     assert np.array(Tensor([b"a"]), copy=True).tolist() == [b"a"]
 
 
+def test_a_numpy_scalar_is_copied() -> None:
+    for number in (np.int32(3), np.int64(3), np.float32(3), np.float64(3)):
+        tensor = Tensor(number)
+        assert (tensor.dtype, tensor.shape) == (number.dtype.name, ())
+        tensor.numpy()[...] = 5
+        assert number == 3
+
+
 @pytest.mark.parametrize("dtype", [*RAGGED_TYPES, *SMALL_TYPES])
 @pytest.mark.parametrize("index", [0, -1, slice(1), (1, 2), (slice(None), 1), ..., None, ([0, 1], [2, 0]), ()])
 def test_indices_are_numpys(dtype: str, index: object) -> None:
