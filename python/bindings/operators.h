@@ -1,5 +1,5 @@
 // Each family adds its operators to the module, under TensorFlow's names. They take the arguments of raggrad.raw_ops by
-// position and return the output, or a tuple of the outputs.
+// position and return what these do.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,7 @@
 #include "outputs.h"
 
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "dtypes.h"
@@ -10,8 +12,36 @@
 namespace raggrad::python {
 namespace {
 
-nb::capsule OwnerOf(Tensor tensor) {
-  return nb::capsule(new Tensor(std::move(tensor)), [](void* p) noexcept { delete static_cast<Tensor*>(p); });
+// The base of an array that shows an output: a Python object that owns the tensor. It takes a quarter of the
+// instructions of a capsule, which would need the tensor in memory of its own.
+struct OwnedTensor {
+  PyObject_HEAD;
+  Tensor tensor;
+};
+
+void Dealloc(PyObject* self) noexcept {
+  PyTypeObject* const type = Py_TYPE(self);
+  reinterpret_cast<OwnedTensor*>(self)->tensor.~Tensor();
+  PyObject_Free(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+PyTypeObject* OwnedTensorType() {
+  static PyTypeObject* made = nullptr;  // the GIL guards it
+  if (made != nullptr) return made;
+  PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Dealloc)}, {0, nullptr}};
+  PyType_Spec spec = {"raggrad._core.Memory", sizeof(OwnedTensor), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  made = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (made == nullptr) throw nb::python_error();
+  return made;
+}
+
+nb::object OwnerOf(Tensor tensor) {
+  auto* const owner = PyObject_New(OwnedTensor, OwnedTensorType());
+  if (owner == nullptr) throw nb::python_error();
+  new (&owner->tensor) Tensor(std::move(tensor));
+  return nb::steal(reinterpret_cast<PyObject*>(owner));
 }
 
 npy_intp* DimsOf(const Shape& shape) {
@@ -141,7 +171,18 @@ nb::object MakeOutput(Tensor output, const Likeness& like) {
   if (like.kind == Kind::kTensor || StorageOf(view.dtype) != view.dtype) return WrapTensor(std::move(output));
   // An output without elements owns nothing, and strings are copied while `output` still lives.
   const bool shared = view.data != nullptr && view.dtype != DType::kString;
-  return MakeOutput(view, shared ? nb::object(OwnerOf(std::move(output))) : nb::none(), like);
+  return MakeOutput(view, shared ? OwnerOf(std::move(output)) : nb::none(), like);
+}
+
+nb::object NamedTuple(nb::handle type, std::span<nb::object> items) {
+  auto* const named = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(named, Py_tp_alloc));
+  nb::object tuple = nb::steal(allocate(named, static_cast<Py_ssize_t>(items.size())));
+  if (!tuple.is_valid()) throw nb::python_error();
+  for (size_t i = 0; i < items.size(); ++i) {
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), items[i].release().ptr());
+  }
+  return tuple;
 }
 
 nb::object MakeOutput(Tensor output, nb::handle like) { return MakeOutput(std::move(output), LikenessOf(like)); }

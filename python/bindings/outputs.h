@@ -3,6 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <span>
+
 #include "raggrad/core/tensor.h"
 #include "views.h"
 
@@ -26,5 +28,8 @@ nb::object MakeOutput(Tensor output, nb::handle like);
 
 // The same for a part of something larger, which `owner` keeps alive.
 nb::object MakeOutput(const TensorView& view, nb::handle owner, const Likeness& like);
+
+// The outputs as a named tuple of this type. Its own constructor would take as long as a tiny call's kernel.
+nb::object NamedTuple(nb::handle type, std::span<nb::object> items);
 
 }  // namespace raggrad::python

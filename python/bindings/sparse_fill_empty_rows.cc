@@ -12,6 +12,8 @@ namespace {
 
 using namespace nb::literals;
 
+constexpr char kModule[] = "raggrad.raw_ops.sparse_fill_empty_rows";
+
 void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRowsGrad) compute) {
   module.def(
       op,
@@ -24,8 +26,10 @@ void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRo
             grad_values, {.op = op, .name = "grad_values", .attribute = "T", .stated = ParseDType(t, op, "T")}, keep);
         FillEmptyRowsGradOutput out =
             RunOperator(keep, accumulation, [&](const Context& ctx) { return compute(map, values, ctx); });
-        return nb::make_tuple(MakeOutput(std::move(out.d_values), grad_values),
-                              MakeOutput(std::move(out.d_default_value), grad_values));
+        static PyObject* type = nullptr;
+        nb::object outputs[] = {MakeOutput(std::move(out.d_values), grad_values),
+                                MakeOutput(std::move(out.d_default_value), grad_values)};
+        return NamedTuple(ImportOnce(type, kModule, "FillEmptyRowsGradOutput"), outputs);
       },
       "reverse_index_map"_a.none(), "grad_values"_a.none(), "T"_a.none(), "accumulation"_a.none());
 }
@@ -34,10 +38,10 @@ template <class Output>
 using ForwardFunction = Result<Output> (*)(const TensorView&, const TensorView&, const TensorView&, const TensorView&,
                                            const Context&) noexcept;
 
-// The two forms differ in the names of two arguments and of one output.
+// The two forms differ in the names of two arguments and of one output, and in the type of the outputs.
 template <class Output>
 void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> compute, const char* indices_name,
-                   const char* rows_name, Tensor Output::*output_indices) {
+                   const char* rows_name, Tensor Output::*output_indices, const char* type_name) {
   module.def(
       op,
       [=](nb::handle indices, nb::handle values, nb::handle rows, nb::handle default_value, nb::handle t) {
@@ -59,9 +63,11 @@ void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> 
           return compute(index_view, value_view, rows_view, literal ? copy->view() : default_view, ctx);
         });
         const Likeness like = LikenessOf(values);
-        return nb::make_tuple(
+        static PyObject* type = nullptr;
+        nb::object outputs[] = {
             MakeOutput(std::move(out.*output_indices), like), MakeOutput(std::move(out.output_values), like),
-            MakeOutput(std::move(out.empty_row_indicator), like), MakeOutput(std::move(out.reverse_index_map), like));
+            MakeOutput(std::move(out.empty_row_indicator), like), MakeOutput(std::move(out.reverse_index_map), like)};
+        return NamedTuple(ImportOnce(type, kModule, type_name), outputs);
       },
       nb::arg(indices_name).none(), "values"_a.none(), nb::arg(rows_name).none(), "default_value"_a.none(),
       "T"_a.none());
@@ -71,9 +77,9 @@ void DefineForward(nb::module_& module, const char* op, ForwardFunction<Output> 
 
 void DefineSparseFillEmptyRows(nb::module_& module) {
   DefineForward(module, "SparseFillEmptyRows", &SparseFillEmptyRows, "indices", "dense_shape",
-                &SparseFillEmptyRowsOutput::output_indices);
+                &SparseFillEmptyRowsOutput::output_indices, "SparseFillEmptyRowsOutput");
   DefineForward(module, "RaggedFillEmptyRows", &RaggedFillEmptyRows, "value_rowids", "nrows",
-                &RaggedFillEmptyRowsOutput::output_value_rowids);
+                &RaggedFillEmptyRowsOutput::output_value_rowids, "RaggedFillEmptyRowsOutput");
   DefineGrad(module, "SparseFillEmptyRowsGrad", &SparseFillEmptyRowsGrad);
   DefineGrad(module, "RaggedFillEmptyRowsGrad", &RaggedFillEmptyRowsGrad);
 }

@@ -63,8 +63,11 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
         SparseSegmentGradV2Output out = RunOperator(in.keep, accumulation, [&](const Context& ctx) {
           return SparseSegmentGradV2(kCombiner, in.grad, in.indices, in.segment_ids, in.dim0, ctx);
         });
-        return nb::make_tuple(MakeOutput(std::move(out.output), grad),
-                              MakeOutput(std::move(out.sorted_unique_indices), grad));
+        static PyObject* type = nullptr;
+        nb::object outputs[] = {MakeOutput(std::move(out.output), grad),
+                                MakeOutput(std::move(out.sorted_unique_indices), grad)};
+        return NamedTuple(ImportOnce(type, "raggrad.raw_ops.sparse_segment_grad", "SparseSegmentGradV2Output"),
+                          outputs);
       },
       "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "dense_output_dim0"_a.none(), "T"_a.none(),
       "Tidx"_a.none(), "Tsegmentids"_a.none(), "accumulation"_a.none());

@@ -45,8 +45,11 @@ nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::ha
   SparseSliceOutput out = RunOperator(
       keep, [&](const Context& ctx) { return SparseSlice(index_view, value_view, dims, begin, extent, ctx); });
   const Likeness like = LikenessOf(values);
-  return nb::make_tuple(MakeOutput(std::move(out.output_indices), like), MakeOutput(std::move(out.output_values), like),
-                        MakeOutput(std::move(out.output_shape), like));
+  static PyObject* type = nullptr;
+  nb::object outputs[] = {MakeOutput(std::move(out.output_indices), like),
+                          MakeOutput(std::move(out.output_values), like),
+                          MakeOutput(std::move(out.output_shape), like)};
+  return NamedTuple(ImportOnce(type, "raggrad.raw_ops.sparse_slice", "SparseSliceOutput"), outputs);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ from ..settings import current_accumulation
 from ..typing import ArrayLike, DTypeLike
 
 _accumulation = current_accumulation.get
-_tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
 class SparseFillEmptyRowsOutput(NamedTuple):
@@ -62,8 +61,7 @@ def SparseFillEmptyRows(
     >>> print(r.empty_row_indicator, r.reverse_index_map)
     [False  True False  True] [2 0]
     """
-    outputs = _core.SparseFillEmptyRows(indices, values, dense_shape, default_value, T)
-    return _tuple(SparseFillEmptyRowsOutput, outputs)
+    return _core.SparseFillEmptyRows(indices, values, dense_shape, default_value, T)
 
 
 def RaggedFillEmptyRows(
@@ -92,8 +90,7 @@ def RaggedFillEmptyRows(
     >>> print(r.output_value_rowids, r.output_values)
     [0 0 1 2 3] [ 5  6 -1  7 -1]
     """
-    outputs = _core.RaggedFillEmptyRows(value_rowids, values, nrows, default_value, T)
-    return _tuple(RaggedFillEmptyRowsOutput, outputs)
+    return _core.RaggedFillEmptyRows(value_rowids, values, nrows, default_value, T)
 
 
 def SparseFillEmptyRowsGrad(
@@ -114,9 +111,7 @@ def SparseFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [1. 3.] 60.0
     """
-    return _tuple(
-        FillEmptyRowsGradOutput, _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())
-    )
+    return _core.SparseFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())
 
 
 def RaggedFillEmptyRowsGrad(
@@ -129,6 +124,4 @@ def RaggedFillEmptyRowsGrad(
     >>> print(r.d_values, r.d_default_value)
     [7] 10
     """
-    return _tuple(
-        FillEmptyRowsGradOutput, _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())
-    )
+    return _core.RaggedFillEmptyRowsGrad(reverse_index_map, grad_values, T, _accumulation())

@@ -9,7 +9,6 @@ from ..settings import current_accumulation
 from ..typing import ArrayLike, DTypeLike
 
 _accumulation = current_accumulation.get
-_tuple = tuple.__new__  # skips the slow constructor of named tuples
 
 
 class SparseSegmentGradV2Output(NamedTuple):
@@ -49,11 +48,8 @@ def SparseSegmentSumGradV2(
     >>> print(r.sorted_unique_indices, r.output.tolist())
     [0 4] [[1.0, 2.0], [11.0, 22.0]]
     """
-    return _tuple(
-        SparseSegmentGradV2Output,
-        _core.SparseSegmentSumGradV2(
-            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
-        ),
+    return _core.SparseSegmentSumGradV2(
+        grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
     )
 
 
@@ -80,11 +76,8 @@ def SparseSegmentMeanGradV2(
     >>> print(r.sorted_unique_indices, r.output.tolist())
     [0 4] [[0.5, 1.0], [10.5, 21.0]]
     """
-    return _tuple(
-        SparseSegmentGradV2Output,
-        _core.SparseSegmentMeanGradV2(
-            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
-        ),
+    return _core.SparseSegmentMeanGradV2(
+        grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
     )
 
 
@@ -111,11 +104,8 @@ def SparseSegmentSqrtNGradV2(
     >>> print(r.sorted_unique_indices, r.output.tolist())
     [1 2 3] [[8.0], [4.0], [4.0]]
     """
-    return _tuple(
-        SparseSegmentGradV2Output,
-        _core.SparseSegmentSqrtNGradV2(
-            grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
-        ),
+    return _core.SparseSegmentSqrtNGradV2(
+        grad, indices, segment_ids, dense_output_dim0, T, Tidx, Tsegmentids, _accumulation()
     )
 
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from .. import _core
 from ..typing import ArrayLike, DTypeLike
 
-_tuple = tuple.__new__  # skips the slow constructor of named tuples
-
 
 class SparseSliceOutput(NamedTuple):
     output_indices: Any
@@ -45,7 +43,7 @@ def SparseSlice(
     >>> r.output_indices.tolist(), r.output_values.tolist(), r.output_shape.tolist()
     ([[1, 1]], [2.5], [2, 3])
     """
-    return _tuple(SparseSliceOutput, _core.SparseSlice(indices, values, shape, start, size, T))
+    return _core.SparseSlice(indices, values, shape, start, size, T)
 
 
 def SparseSliceGrad(
