@@ -88,7 +88,7 @@ void InterruptibleExecutor::Run(int64_t tasks, TaskRef body) noexcept {
     body(t);
     if (std::this_thread::get_id() == caller) LookForSignals();
   };
-  executor().Run(tasks, task);
+  executor_.Run(tasks, task);
 }
 
 void InterruptibleExecutor::LookForSignals() noexcept {

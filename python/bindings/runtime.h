@@ -77,9 +77,13 @@ std::shared_ptr<Executor> CurrentExecutor();
 // call of one task costs nothing extra. A handler that raises stops the call.
 class InterruptibleExecutor final : public Executor {
  public:
-  explicit InterruptibleExecutor(std::shared_ptr<Executor> executor) noexcept : executor_(std::move(executor)) {}
+  // null: the library's default executor
+  explicit InterruptibleExecutor(std::shared_ptr<Executor> executor) noexcept
+      : kept_(std::move(executor)),
+        executor_(kept_ ? *kept_ : DefaultExecutor()),
+        num_workers_(executor_.num_workers()) {}
 
-  int num_workers() const noexcept override { return executor().num_workers(); }
+  int num_workers() const noexcept override { return num_workers_; }
   void Run(int64_t tasks, TaskRef body) noexcept override;
   bool stopped() const noexcept override { return stopped_.load(std::memory_order_relaxed); }
 
@@ -89,10 +93,11 @@ class InterruptibleExecutor final : public Executor {
   }
 
  private:
-  Executor& executor() const noexcept { return executor_ ? *executor_ : DefaultExecutor(); }
   void LookForSignals() noexcept;
 
-  const std::shared_ptr<Executor> executor_;
+  const std::shared_ptr<Executor> kept_;
+  Executor& executor_;
+  const int num_workers_;  // asked for once: calls need it often
   std::chrono::steady_clock::time_point last_look_{};
   std::exception_ptr interrupt_;
   std::atomic<bool> stopped_ = false;
