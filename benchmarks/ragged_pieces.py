@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what the pieces of ragged-A cost beside the copy of their values: a table of docs/performance.md.
+"""Measures what the pieces of ragged-A cost beside the copy of their values: a table of docs/performance/ragged.md.
 
     build/venv/bin/python benchmarks/ragged_pieces.py
 

@@ -38,11 +38,12 @@ ELSEWHERE = {
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="?https?://[^>]*>|(?:url\(|@import )["\']?https?://')
+_SOURCE = re.compile(r"^(\S.*)\n<!-- end of measurement -->$", re.MULTILINE)
 _LIST_IN_PARAGRAPH = re.compile(r"^(?![-*|#>]|\d+\.|\s|<).+\n(?=[-*] )", re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    for page, file in ELSEWHERE.items():
+    for page, file in {**ELSEWHERE, "site.css": "tools/site/site.css"}.items():
         added = File(page, str(ROOT), config["site_dir"], config["use_directory_urls"])
         added.abs_src_path = str(ROOT / file)
         files.append(added)
@@ -65,6 +66,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for i in range(0, len(parts), 2):  # the others are fenced
         if found := _LIST_IN_PARAGRAPH.search(parts[i]):
             raise SystemExit(f"{here}: a list needs an empty line before it: {found[0].strip()!r}")
+        parts[i] = _SOURCE.sub(r"\1\n{ .source }", parts[i])
         parts[i] = _LINK.sub(lambda found: _link(*found.groups(), here, page, config), parts[i])
     return "".join(parts)
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from pages import ROOT
 from raggrad.bench import measurement
-from raggrad.bench.measurement import Measurement
+from raggrad.bench.measurement import Measurement, Table
+from raggrad.bench.workloads import WORKLOADS
 
 sys.path.insert(0, str(ROOT / "tools"))
 
-from pictures import tables
+from pictures import compared, tables
 
 MEASUREMENTS = sorted((ROOT / "docs" / "measurements").iterdir())
 PAGES = tables.pages(ROOT)
@@ -27,7 +28,8 @@ MEASURED_CELL = re.compile(
 MEASURED_WORDS = re.compile(r"(\d[\d.,]*) (ns|us|ms|microseconds|milliseconds|[MG]B/s)\b")
 # Figures that the code asks for or assumes, and that nobody measured.
 SETTINGS = {
-    "docs/performance.md": {"1 us", "1 ms", "20 us"},  # targets of tiny calls, and the shortest call timed alone
+    "docs/performance/calls.md": {"1 us"},  # the target of a tiny call
+    "docs/performance/method.md": {"20 us"},  # the shortest call that is timed alone
     "docs/scale.md": {"50 us", "1.25 GB/s"},  # defaults of rd.explain
 }
 
@@ -98,7 +100,9 @@ def test_a_table_with_measured_figures_is_one_of_a_measurement(page: Path) -> No
     assert not [line for line in written_by_hand.splitlines() if line.startswith("|") and MEASURED_CELL.search(line)]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_a_time_in_the_text_is_in_a_measurement(page: Path) -> None:
     contents = [Measurement.read(file) for file in MEASUREMENTS]
     measured = " ".join(json.dumps([m.conditions, m.markdown()]) for m in contents)
@@ -109,6 +113,74 @@ def test_a_time_in_the_text_is_in_a_measurement(page: Path) -> None:
         f"{number} {unit}" for number, unit in MEASURED_WORDS.findall(prose) if number.replace(",", "") not in numbers
     }
     assert unknown <= SETTINGS.get(str(page.relative_to(ROOT)), set())
+
+
+def test_a_page_shows_chosen_rows_without_targets_and_empty_columns() -> None:
+    mark = "<!-- measurement: bench_x86_64_16 workloads of segment-D* slice-* -->\n"
+    page = tables.filled(f"{mark}old\n<!-- end of measurement -->\n", ROOT)
+    assert re.findall(r"^\| (segment|slice|fill|ragged)", page, re.MULTILINE) == ["segment", "slice"]
+    assert "old" not in page
+    with pytest.raises(ValueError, match=r"no row of workloads is like nothing-\*"):
+        tables.filled(f"{mark.replace('slice-*', 'nothing-*')}<!-- end of measurement -->\n", ROOT)
+
+
+def test_targets_stand_in_a_table_of_their_own() -> None:
+    columns = ["workload", "raggrad", "of copy", "tensorflow", "plain"]
+    measured = Measurement("a title", [], "a machine", "2026-01-02", "a command")
+    measured.tables = {
+        "workloads": Table(
+            columns,
+            [
+                ["fill-A", "1 ms ±3%", "61% of 85% BEHIND", "3 ms  3.0x of 2x ok", "-"],
+                ["tiny-UnbatchGrad from C++", "2 us ±1% BEHIND", "", "-", "4 us  2.0x"],
+            ],
+        ),
+        "batches": Table(
+            ["batches", "raggrad", "raggrad-c++", "tensorflow"],
+            [["unbatch-A-32-threads", "9/s, 1 us / 2 us ok", "9/s, 1 us / 9 us BEHIND", "1/s, 5 us / 7 us"]],
+        ),
+        "ways": Table(["peer", "its best way", "workloads"], [["torch", "mask", "fill-A"]]),
+        "left out": Table(["left out", "because", "workloads"]),
+    }
+    shown = compared.for_pages(measured).tables
+    assert shown["workloads"].columns == [
+        "workload", "raggrad", "share of a copy", "TensorFlow", "raggrad without plan or fusion",
+    ]  # fmt: skip
+    assert shown["workloads"].rows == [
+        ["fill-A", "1 ms ±3%", "61%", "3 ms (3.0x)", "-"],
+        ["tiny-UnbatchGrad from C++", "2 us ±1%", "", "-", "4 us (2.0x)"],
+    ]
+    times = ["9/s, 1 us / 2 us", "9/s, 1 us / 9 us", "1/s, 5 us / 7 us"]
+    assert shown["batches"].rows == [["unbatch-A-32-threads", *times]]
+    assert shown["ways"].rows == [["PyTorch", "mask", "fill-A"]]
+    tail = "99th percentile below TensorFlow's median, 5 us"
+    assert shown["targets"].rows == [
+        ["fill-A", "at least 85% of the speed of a copy", "61%", "no"],
+        ["fill-A", "at least 2x as fast as TensorFlow", "3.0x", "yes"],
+        ["tiny-UnbatchGrad from C++", "at most 1 us", "2 us ±1%", "no"],
+        ["unbatch-A-32-threads", tail, "2 us", "yes"],
+        ["unbatch-A-32-threads from C++", tail, "9 us", "no"],
+    ]
+    assert [row[0] for row in shown["missed"].rows] == [row[0] for row in shown["targets"].rows if row[-1] == "no"]
+
+    measured.tables["workloads"].rows[0][3] = "3 ms, three times as long"
+    with pytest.raises(ValueError, match="the benchmark program does not write '3 ms, three times as long'"):
+        compared.for_pages(measured)
+
+
+def test_pages_explain_every_workload_with_its_sizes() -> None:
+    """Their tables name the start of a workload's name, and have every number of its sizes."""
+
+    def numbers(text: str) -> set[str]:
+        return set(re.findall(r"\b\d+\b", re.sub(r"\b(f|bf|int)\d+", "", text.replace(",", ""))))
+
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "performance").glob("*.md"))
+    explained = {found[1]: numbers(found[0]) for found in re.finditer(r"^\| `([\w-]+)` \|.*$", pages, re.MULTILINE)}
+    for workload in WORKLOADS:
+        if workload.name.startswith("tiny-"):  # the first sentence of their page has all of their sizes
+            continue
+        name = max((name for name in explained if workload.name.startswith(name)), key=len)
+        assert numbers(workload.sizes) - {str(workload.threads)} <= explained[name], workload.name
 
 
 @pytest.mark.parametrize(
