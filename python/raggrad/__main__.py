@@ -22,15 +22,24 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m raggrad",
         description="Operators on irregular data (sparse, ragged, batched) and their gradients. They give TensorFlow's "
         "exact results and do not need TensorFlow.",
+        epilog="Example: python -m raggrad doctor. Each command has a --help of its own.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("doctor", help="report version, instruction set, threads and the frameworks found")
+    commands.add_parser(
+        "doctor",
+        help="report version, instruction set, threads and the frameworks found",
+        description="Reports what works on this machine, one line each: version, instruction set, threads, memory "
+        "limit, the frameworks found, their packages of raggrad, their GPUs. Exit status: 0, or 1 if operators cannot "
+        "be called.",
+        epilog="Example: RAGGRAD_NUM_THREADS=4 python -m raggrad doctor",
+    )
     run = commands.add_parser(
         "conformance",
         help="run golden files and compare bits",
         description="Runs the cases of golden files (.jsonl, recorded from TensorFlow) and compares results bit for "
         "bit. Exit status: 0 all passed, 1 some failed, 2 a file is missing or broken.",
+        epilog="Example, in a checkout: python -m raggrad conformance goldens",
     )
     run.add_argument("paths", nargs="+", metavar="DIR", help="a directory, searched for .jsonl files, or a file")
     run.add_argument("--skip-unknown", action="store_true", help="skip cases of operators that raggrad lacks")

@@ -44,6 +44,18 @@ def _state(op: str, table: Any, value: float, *, per_row: bool = False) -> Any:
 
 @dataclass
 class SGD:
+    """w -= learning_rate * g, without a state.
+
+    >>> import numpy as np
+    >>> from raggrad import ops, optimizers
+    >>> table = np.ones((3, 2), np.float32)
+    >>> grad = np.float32([[1, 2]])
+    >>> sgd = optimizers.SGD(learning_rate=0.5)
+    >>> ops.sparse_segment_sum_grad_apply_(table, grad, [2, 2], [0, 0], optimizer=sgd)
+    >>> table.tolist()
+    [[1.0, 1.0], [1.0, 1.0], [0.0, -1.0]]
+    """
+
     learning_rate: float
 
     def _begin(self) -> tuple[Any, ...]:
@@ -52,6 +64,17 @@ class SGD:
 
 @dataclass
 class Adagrad:
+    """a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon), as in TensorFlow and PyTorch.
+
+    Args:
+      accumulator: a, an array of the table's shape; `for_table` makes it.
+
+    >>> import numpy as np
+    >>> from raggrad import optimizers
+    >>> optimizers.Adagrad.for_table(np.ones((2, 1), np.float32), learning_rate=0.1).accumulator.tolist()
+    [[0.10000000149011612], [0.10000000149011612]]
+    """
+
     learning_rate: float
     accumulator: Any
     epsilon: float = 1e-7
@@ -60,6 +83,7 @@ class Adagrad:
     def for_table(
         cls, table: Any, learning_rate: float, *, initial_accumulator: float = 0.1, epsilon: float = 1e-7
     ) -> Adagrad:
+        """With an accumulator of `initial_accumulator`, where the table lies."""
         return cls(learning_rate, _state("Adagrad.for_table", table, initial_accumulator), epsilon)
 
     def _begin(self) -> tuple[Any, ...]:
@@ -68,18 +92,37 @@ class Adagrad:
 
 @dataclass
 class Adam:
+    """The step of torch.optim.SparseAdam: states and weights of rows without a gradient stay as they are.
+
+        m += (g - m) * (1 - beta1);  v += (g * g - v) * (1 - beta2)
+        w -= m * rate / (sqrt(v) + epsilon),  rate = learning_rate * sqrt(1 - beta2^step) / (1 - beta1^step)
+
+    Args:
+      m, v: arrays of the table's shape; `for_table` makes them.
+      step: how many updates succeeded so far; every update counts itself.
+
+    >>> import numpy as np
+    >>> from raggrad import IndexedSlices, optimizers
+    >>> table = np.ones((3, 2), np.float32)
+    >>> adam = optimizers.Adam.for_table(table, learning_rate=0.5)
+    >>> IndexedSlices(np.float32([[2, -2]]), [1], (3, 2)).apply_(table, adam)
+    >>> table.round(3).tolist(), adam.step
+    ([[1.0, 1.0], [0.5, 1.5], [1.0, 1.0]], 1)
+    """
+
     learning_rate: float
     m: Any
     v: Any
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    step: int = 0  # how many updates succeeded so far; every update counts itself
+    step: int = 0
 
     @classmethod
     def for_table(
         cls, table: Any, learning_rate: float, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
     ) -> Adam:
+        """With m and v of zeros, where the table lies."""
         m, v = (_state("Adam.for_table", table, 0.0) for _ in range(2))
         return cls(learning_rate, m, v, beta1, beta2, epsilon)
 
@@ -89,6 +132,20 @@ class Adam:
 
 @dataclass
 class RowwiseAdagrad:
+    """a += mean(g * g);  w -= learning_rate / (sqrt(a) + epsilon) * g, as FBGEMM's EXACT_ROWWISE_ADAGRAD.
+
+    Args:
+      accumulator: a, one number for each row of the table; `for_table` makes it.
+
+    >>> import numpy as np
+    >>> from raggrad import IndexedSlices, optimizers
+    >>> table = np.ones((3, 2), np.float32)
+    >>> rowwise = optimizers.RowwiseAdagrad.for_table(table, learning_rate=0.5)
+    >>> IndexedSlices(np.float32([[3, 0]]), [1], (3, 2)).apply_(table, rowwise)
+    >>> rowwise.accumulator.tolist()
+    [0.0, 4.5, 0.0]
+    """
+
     learning_rate: float
     accumulator: Any
     epsilon: float = 1e-8
@@ -97,6 +154,7 @@ class RowwiseAdagrad:
     def for_table(
         cls, table: Any, learning_rate: float, *, initial_accumulator: float = 0.0, epsilon: float = 1e-8
     ) -> RowwiseAdagrad:
+        """With an accumulator of `initial_accumulator`, where the table lies."""
         state = _state("RowwiseAdagrad.for_table", table, initial_accumulator, per_row=True)
         return cls(learning_rate, state, epsilon)
 

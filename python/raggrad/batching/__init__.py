@@ -46,12 +46,24 @@ _default: Runtime | None = None
 
 
 def default_runtime() -> Runtime:
-    """The runtime of raw_ops."""
+    """The runtime of raw_ops, made by the first call that needs it.
+
+    >>> import raggrad
+    >>> raggrad.batching.default_runtime() is raggrad.batching.default_runtime()
+    True
+    """
     return _default or set_default_runtime(Runtime())
 
 
 def set_default_runtime(runtime: Runtime) -> Runtime:
-    """Makes raw_ops use another runtime from now on."""
+    """Makes raw_ops use another runtime from now on, and returns it. A child of os.fork() needs that.
+
+    >>> from raggrad.batching import Limits, Runtime, default_runtime, set_default_runtime
+    >>> before = default_runtime()
+    >>> set_default_runtime(Runtime(limits=Limits(max_pieces=1_000))) is default_runtime()
+    True
+    >>> default = set_default_runtime(before)
+    """
     global _default
     _default = runtime
     return runtime

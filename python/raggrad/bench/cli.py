@@ -29,16 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measures raggrad and other libraries on the same workloads, in turns, each in a process and an environment of "
         "its own. Missing libraries are installed into the folder of --envs. Exit status: 0; with --baseline 1 if a "
-        "workload has become slower."
+        "workload has become slower; 2 for wrong arguments."
     )
+    parser.epilog = "Example: python -m raggrad bench --only 'segment-A*' --peers torch,jax --json segments.json"
     parser.add_argument("--quick", action="store_true", help="take under 2 minutes once the libraries are installed: "
                         f"the main workloads, {_QUICK_ROUNDS} rounds, fewer if time runs out")  # fmt: skip
     parser.add_argument("--only", metavar="PATTERN", action="append", help="run only workloads like 'segment-A*'")
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")
     parser.add_argument("--peers", metavar="NAMES", help="libraries to compare with, separated by commas, or none "
                         f"(default: {','.join(PEERS)})")  # fmt: skip
-    parser.add_argument("--rounds", type=_positive, help=f"how often each library is measured (default: {_ROUNDS})")
-    parser.add_argument("--threads", type=_positive, help="threads of each library (default: all processors)")
+    parser.add_argument("--rounds", type=_positive, metavar="N",
+                        help=f"how often each library is measured (default: {_ROUNDS})")  # fmt: skip
+    parser.add_argument("--threads", type=_positive, metavar="N",
+                        help="threads of each library (default: all processors)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables, and every round")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")

@@ -33,6 +33,8 @@ from .shards import Shards, shards_of
 
 
 class LookupGrad(NamedTuple):
+    """The gradients of a lookup: those of its table, and of its weights if there were any."""
+
     params: Any  # IndexedSlices; for a table in shards a list of them
     weights: Any  # a vector, one for each id; None if there were no weights
 

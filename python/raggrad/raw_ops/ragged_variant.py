@@ -12,6 +12,8 @@ from ..typing import ArrayLike, DTypeLike
 
 
 class RaggedTensorFromVariantOutput(NamedTuple):
+    """A ragged tensor: its levels of splits, outermost first, and its values."""
+
     output_nested_splits: list[Any]
     output_dense_values: Any
 

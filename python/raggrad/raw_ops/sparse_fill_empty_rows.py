@@ -12,6 +12,8 @@ _accumulation = current_accumulation.get
 
 
 class SparseFillEmptyRowsOutput(NamedTuple):
+    """Entries in the order of their rows, which rows were empty, and where each entry of the input went."""
+
     output_indices: Any
     output_values: Any
     empty_row_indicator: Any
@@ -19,6 +21,8 @@ class SparseFillEmptyRowsOutput(NamedTuple):
 
 
 class RaggedFillEmptyRowsOutput(NamedTuple):
+    """Values in the order of their rows, which rows were empty, and where each value of the input went."""
+
     output_value_rowids: Any
     output_values: Any
     empty_row_indicator: Any
@@ -26,6 +30,8 @@ class RaggedFillEmptyRowsOutput(NamedTuple):
 
 
 class FillEmptyRowsGradOutput(NamedTuple):
+    """The gradients of the values and of the default value."""
+
     d_values: Any
     d_default_value: Any
 

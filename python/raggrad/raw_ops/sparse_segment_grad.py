@@ -12,6 +12,8 @@ _accumulation = current_accumulation.get
 
 
 class SparseSegmentGradV2Output(NamedTuple):
+    """The rows of the gradient, each once, and their indices in ascending order."""
+
     output: Any
     sorted_unique_indices: Any
 

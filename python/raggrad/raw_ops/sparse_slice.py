@@ -9,6 +9,8 @@ from ..typing import ArrayLike, DTypeLike
 
 
 class SparseSliceOutput(NamedTuple):
+    """The entries that are kept, with indices counted from `start`, and the shape of the slice."""
+
     output_indices: Any
     output_values: Any
     output_shape: Any

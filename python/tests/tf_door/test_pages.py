@@ -1,11 +1,14 @@
-"""The code of the pages on raggrad.tf runs, before and after the changes that they show."""
+"""The code of the pages on raggrad.tf runs, before and after the changes that they show, and so do its doctests."""
 
 from __future__ import annotations
+
+import doctest
+import importlib
 
 import pytest
 from pages import programs, run
 
-from .door import tf
+from .door import door, tf
 
 keras = tf.keras
 PROGRAMS = programs("tf")
@@ -33,3 +36,12 @@ def test_the_code_of_a_page_runs(page: str) -> None:
         "segment_ids": tf.constant([0, 1]),
     }
     run(page, PROGRAMS[page], reader_has if page == "docs/tensorflow.md" else {})
+
+
+@pytest.mark.parametrize("module", ["raggrad.tf", "raggrad.tf.installation", "raggrad.tf.on_demand"])
+def test_doctests(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert all(getattr(door, name).__doc__ for name in door.__all__)
