@@ -3,12 +3,14 @@
 
     benchmarks/torch_step.py --steps 15
     benchmarks/torch_step.py --device cuda --steps 200
+    benchmarks/torch_step.py --device cuda --steps 200 --in-a-row 20
 
 Prints a table for each optimizer, in milliseconds: the median of all steps, for torch and for raggrad.torch with a
 separate and a fused optimizer. All take turns, ten steps each, so that a busy machine slows all. step-A, -C and -D have
 the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26
 modules of torch against one EmbeddingBagCollection. On a GPU a step is timed between two events on an idle stream, and
-the fused step also as a CUDA graph, in which torch's SparseAdam cannot be.
+the fused step also as a CUDA graph, in which torch's SparseAdam cannot be. With --in-a-row so many steps are queued
+between the events, as a training loop queues them, so that the host may run ahead of the GPU.
 """
 
 from __future__ import annotations
@@ -154,15 +156,16 @@ def time_on_cpu(step: Step) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def time_on_gpu(step: Step) -> float:
-    """Milliseconds until the GPU has done the step. The time in which the host wakes up is no part of them."""
+def time_on_gpu(in_a_row: int, step: Step) -> float:
+    """Milliseconds of a step, until the GPU has done all. The time in which the host wakes up is no part of them."""
     torch.cuda.synchronize()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    step()
+    for _ in range(in_a_row):
+        step()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end)
+    return begin.elapsed_time(end) / in_a_row
 
 
 def time_in_turns(steps: Sequence[Step], rounds: int, time_of: Callable[[Step], float]) -> list[float]:
@@ -184,15 +187,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=15, help="of each kind; 20 times as many for step-D (15)")
     parser.add_argument("--threads", type=int, help="of both packages (torch's default)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(cpu)")
+    parser.add_argument("--in-a-row", type=int, default=1, help="steps that a GPU gets before a program waits (1)")
     parser.add_argument("--only", choices=SIZES, action="append", help="may be repeated (all)")
     measurement.add_option(parser)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     on_gpu = options.device == "cuda"
+    time_of = partial(time_on_gpu, options.in_a_row) if on_gpu else time_on_cpu
+    place = "between CUDA events" if on_gpu else f"{torch.get_num_threads()} threads"
+    if on_gpu and options.in_a_row > 1:
+        place += f", {options.in_a_row} steps in a row"
     measured = measurement.Measurement(
         "A training step of embedding bags: forward, backward and optimizer",
-        [f"torch {torch.__version__}", "between CUDA events" if on_gpu else f"{torch.get_num_threads()} threads",
+        [f"torch {torch.__version__}", place,
          f"the median of {options.steps} steps, of {20 * options.steps} for the smallest"],
         measurement.describe_machine(torch.cuda.get_device_name() if on_gpu else ""),
     )  # fmt: skip
@@ -205,7 +213,7 @@ def main() -> None:
             if on_gpu:
                 steps.append(captured(steps_of(make, optimizer).fused))
             rounds = options.steps * (20 if name == "step-D" else 1)
-            theirs, separate, fused, *graph = time_in_turns(steps, rounds, time_on_gpu if on_gpu else time_on_cpu)
+            theirs, separate, fused, *graph = time_in_turns(steps, rounds, time_of)
             table.add(SIZES[name], theirs, separate, fused, f"{theirs / fused:.1f}x", *graph)
     measured.write(options.json)
 
