@@ -4,6 +4,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "attributes.h"
 #include "batching_calls.h"
 #include "gil.h"
 #include "operators.h"
@@ -18,11 +19,12 @@ using namespace nb::literals;
 
 // Limits as Python has them: (pieces, bytes, waiters, age in microseconds, timeout in microseconds). None: no limit.
 ResourceLimits ReadLimits(const nb::tuple& limits) {
-  const auto number = [&](size_t i) {
-    return limits[i].is_none() ? INT64_MAX : ReadInt(limits[i], "Limits", nb::str(nb::int_(i)).c_str());
-  };
   if (nb::len(limits) != 5) throw nb::type_error("expected raggrad.batching.Limits");
-  return {number(0), number(1), number(2), WaitTime(number(3)), WaitTime(number(4))};
+  const auto number = [&](size_t i, std::string_view name) {
+    return limits[i].is_none() ? INT64_MAX : ReadInt(limits[i], "Limits", name);
+  };
+  return {number(0, "max_pieces"), number(1, "max_bytes"), number(2, "max_waiters"),
+          WaitTime(number(3, "max_piece_age_micros")), WaitTime(number(4, "default_timeout_micros"))};
 }
 
 nb::tuple WriteLimits(const ResourceLimits& limits) {
@@ -118,15 +120,15 @@ void DefineBatching(nb::module_& module) {
           "__init__", [](PyRuntime* self, const nb::tuple& limits) { new (self) PyRuntime(ReadLimits(limits)); },
           "limits"_a)
       .def("unbatch_grad", &UnbatchGrad, "original_input"_a.none(), "batch_index"_a.none(), "grad"_a.none(),
-           "id"_a.none(), "container"_a, "shared_name"_a, "T"_a.none(), "timeout_micros"_a.none(),
-           "cancellation"_a.none(), "strict"_a, "done"_a.none())
+           "id"_a.none(), "container"_a.none(), "shared_name"_a.none(), "T"_a.none(), "timeout_micros"_a.none(),
+           "cancellation"_a.none(), "strict"_a.none(), "done"_a.none())
       .def("unbatch", &Unbatch, "batched_tensor"_a.none(), "batch_index"_a.none(), "id"_a.none(),
-           "timeout_micros"_a.none(), "container"_a, "shared_name"_a, "T"_a.none(), "wait_micros"_a.none(),
-           "cancellation"_a.none(), "done"_a.none())
-      .def("batch", &Batch, "in_tensors"_a, "num_batch_threads"_a.none(), "max_batch_size"_a.none(),
-           "batch_timeout_micros"_a.none(), "max_enqueued_batches"_a.none(), "allowed_batch_sizes"_a, "container"_a,
-           "shared_name"_a, "batching_queue"_a, "T"_a.none(), "timeout_micros"_a.none(), "cancellation"_a.none(),
-           "done"_a.none());
+           "timeout_micros"_a.none(), "container"_a.none(), "shared_name"_a.none(), "T"_a.none(),
+           "wait_micros"_a.none(), "cancellation"_a.none(), "done"_a.none())
+      .def("batch", &Batch, "in_tensors"_a.none(), "num_batch_threads"_a.none(), "max_batch_size"_a.none(),
+           "batch_timeout_micros"_a.none(), "max_enqueued_batches"_a.none(), "allowed_batch_sizes"_a.none(),
+           "container"_a.none(), "shared_name"_a.none(), "batching_queue"_a.none(), "T"_a.none(),
+           "timeout_micros"_a.none(), "cancellation"_a.none(), "done"_a.none());
   DefineResources(runtime);
   module.def("sleeping_threads", &SleepingThreads, "The idents of threads that wait for a call to end.");
   module.def("repeat_in_background", &RepeatInBackground, "look"_a,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "attributes.h"
 #include "dtypes.h"
 #include "outputs.h"
 #include "raggrad/cpu/float_environment.h"
@@ -39,6 +40,10 @@ std::optional<WaitTime> ReadTimeout(nb::handle micros, std::string_view op, std:
 
 TensorView ReadIds(nb::handle object, std::string_view op, std::string_view name, KeepAlive& keep) {
   return ViewOf(object, {.op = op, .name = name, .literal = DType::kInt64}, keep);
+}
+
+ResourceName ReadResource(nb::handle container, nb::handle shared_name, std::string_view op) {
+  return {ReadText(container, op, "container"), ReadText(shared_name, op, "shared_name")};
 }
 
 const LinkedCancellation* ReadToken(nb::handle token, std::string_view op) {
@@ -106,28 +111,17 @@ DType DTypeBeside(nb::handle object, nb::handle other, const Argument& argument)
 
 }  // namespace
 
-int64_t ReadInt(nb::handle value, std::string_view op, std::string_view name) {
-  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
-  if (!number.is_valid()) {
-    PyErr_Clear();
-    RaiseInvalid(op, ": ", name, ": expected an integer, got ", TypeName(value));
-  }
-  int overflow = 0;
-  const int64_t result = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  return overflow == 0 ? result : overflow > 0 ? INT64_MAX : INT64_MIN;
-}
-
 nb::object UnbatchGrad(PyRuntime& self, nb::handle original_input, nb::handle batch_index, nb::handle grad,
-                       nb::handle id, std::string container, std::string shared_name, nb::handle t,
-                       nb::handle timeout_micros, nb::handle cancellation, bool strict, nb::handle done) {
+                       nb::handle id, nb::handle container, nb::handle shared_name, nb::handle t,
+                       nb::handle timeout_micros, nb::handle cancellation, nb::handle strict, nb::handle done) {
   constexpr std::string_view kOp = "UnbatchGrad";
   const OperatorCall operator_call(kOp);
   Argument value{.op = kOp, .name = "grad", .attribute = "T", .stated = ParseDType(t, kOp, "T")};
   KeepAlive keep;
   auto keep_grad = std::make_unique<KeepAlive>();
   UnbatchGradCall call;
-  call.resource = {std::move(container), std::move(shared_name)};
-  call.strict = strict;
+  call.resource = ReadResource(container, shared_name, kOp);
+  call.strict = ReadFlag(strict, kOp, "strict");
   value.literal = DTypeBeside(grad, original_input, value);
   call.grad.view = ViewOf(grad, value, *keep_grad);
   if (!call.grad.view.device.is_cpu()) {
@@ -156,13 +150,13 @@ nb::object UnbatchGrad(PyRuntime& self, nb::handle original_input, nb::handle ba
 }
 
 nb::object Unbatch(PyRuntime& self, nb::handle batched_tensor, nb::handle batch_index, nb::handle id,
-                   nb::handle timeout_micros, std::string container, std::string shared_name, nb::handle t,
+                   nb::handle timeout_micros, nb::handle container, nb::handle shared_name, nb::handle t,
                    nb::handle wait_micros, nb::handle cancellation, nb::handle done) {
   constexpr std::string_view kOp = "Unbatch";
   const OperatorCall operator_call(kOp);
   KeepAlive keep;
   UnbatchCall call;
-  call.resource = {std::move(container), std::move(shared_name)};
+  call.resource = ReadResource(container, shared_name, kOp);
   call.batched_tensor = ViewOf(
       batched_tensor, {.op = kOp, .name = "batched_tensor", .attribute = "T", .stated = ParseDType(t, kOp, "T")}, keep);
   call.batch_index = ReadIds(batch_index, kOp, "batch_index", keep);
@@ -181,20 +175,22 @@ nb::object Unbatch(PyRuntime& self, nb::handle batched_tensor, nb::handle batch_
       &ToPython);
 }
 
-nb::object Batch(PyRuntime& self, const nb::sequence& in_tensors, nb::handle num_batch_threads,
-                 nb::handle max_batch_size, nb::handle batch_timeout_micros, nb::handle max_enqueued_batches,
-                 const nb::sequence& allowed_batch_sizes, std::string container, std::string shared_name,
-                 std::string batching_queue, nb::handle t, nb::handle timeout_micros, nb::handle cancellation,
-                 nb::handle done) {
+nb::object Batch(PyRuntime& self, nb::handle in_tensors, nb::handle num_batch_threads, nb::handle max_batch_size,
+                 nb::handle batch_timeout_micros, nb::handle max_enqueued_batches, nb::handle allowed_batch_sizes,
+                 nb::handle container, nb::handle shared_name, nb::handle batching_queue, nb::handle t,
+                 nb::handle timeout_micros, nb::handle cancellation, nb::handle done) {
   constexpr std::string_view kOp = "Batch";
   const OperatorCall operator_call(kOp);
   if (!nb::isinstance<nb::list>(in_tensors) && !nb::isinstance<nb::tuple>(in_tensors)) {  // an array is one, too
     RaiseInvalid(kOp, ": in_tensors: expected a list of arrays, got ", TypeName(in_tensors));
   }
   BatchCall call;
-  call.resource = {std::move(container), std::move(shared_name)};
+  call.resource = ReadResource(container, shared_name, kOp);
   auto keep = std::make_unique<KeepAlive>();
   const nb::list tensors(in_tensors);
+  if (!t.is_none() && !PySequence_Check(t.ptr())) {
+    RaiseInvalid(kOp, ": T: expected None or a list of dtypes, got ", TypeName(t));
+  }
   if (!t.is_none() && nb::len(t) != nb::len(tensors)) {
     RaiseInvalid(kOp, ": T says ", nb::len(t), " tensors, in_tensors has ", nb::len(tensors));
   }
@@ -210,10 +206,13 @@ nb::object Batch(PyRuntime& self, const nb::sequence& in_tensors, nb::handle num
   call.max_batch_size = ReadInt(max_batch_size, kOp, "max_batch_size");
   call.batch_timeout_micros = ReadInt(batch_timeout_micros, kOp, "batch_timeout_micros");
   call.max_enqueued_batches = ReadInt(max_enqueued_batches, kOp, "max_enqueued_batches");
-  for (const nb::handle size : allowed_batch_sizes) {
+  if (!PySequence_Check(allowed_batch_sizes.ptr())) {
+    RaiseInvalid(kOp, ": allowed_batch_sizes: expected a list of integers, got ", TypeName(allowed_batch_sizes));
+  }
+  for (const nb::handle size : nb::borrow(allowed_batch_sizes)) {
     call.allowed_batch_sizes.push_back(ReadInt(size, kOp, "allowed_batch_sizes"));
   }
-  call.batching_queue = std::move(batching_queue);
+  call.batching_queue = ReadText(batching_queue, kOp, "batching_queue");
   const nb::object like = nb::len(tensors) == 0 ? nb::none() : nb::borrow(tensors[0]);
   return Run<BatchOutput>(
       kOp, {ReadTimeout(timeout_micros, kOp, "timeout_micros"), cancellation, done}, like,

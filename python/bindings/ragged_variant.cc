@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "attributes.h"
 #include "dtypes.h"
 #include "operators.h"
 #include "outputs.h"
@@ -67,15 +68,16 @@ nb::object ToVariant(const nb::list& nested_splits, nb::handle dense_values, boo
   return nb::cast(std::move(pieces));
 }
 
-nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, int64_t input_ragged_rank,
-                      int64_t output_ragged_rank, nb::handle tvalues, nb::handle tsplits) {
+nb::tuple FromVariant(nb::handle elements, const nb::tuple& shape, nb::handle input_ragged_rank,
+                      nb::handle output_ragged_rank, nb::handle tvalues, nb::handle tsplits) {
   const DType values_dtype = RequiredDType(tvalues, kFromVariant, "Tvalues");
   const DType splits_dtype = RequiredDType(tsplits, kFromVariant, "Tsplits");
   const Variant variant(elements, shape, {.op = kFromVariant, .name = "encoded_ragged", .literal = values_dtype},
                         splits_dtype);
+  const int64_t input_rank = ReadInt(input_ragged_rank, kFromVariant, "input_ragged_rank");
+  const int64_t output_rank = ReadInt(output_ragged_rank, kFromVariant, "output_ragged_rank");
   Ragged ragged = RunOperator(variant.keep(), [&](const Context& ctx) {
-    return RaggedTensorFromVariant(variant.view(), input_ragged_rank, output_ragged_rank, values_dtype, splits_dtype,
-                                   ctx);
+    return RaggedTensorFromVariant(variant.view(), input_rank, output_rank, values_dtype, splits_dtype, ctx);
   });
   nb::list splits;
   for (Tensor& level : ragged.nested_splits()) splits.append(MakeOutput(std::move(level), variant.like()));
@@ -114,8 +116,8 @@ void DefineRaggedVariant(nb::module_& module) {
       .def("__getitem__", &PieceAt, "i"_a);
   module.def("RaggedTensorToVariant", &ToVariant, "rt_nested_splits"_a, "rt_dense_values"_a.none(), "batched_input"_a,
              "Tvalues"_a.none(), "Tsplits"_a.none());
-  module.def("RaggedTensorFromVariant", &FromVariant, "elements"_a, "shape"_a, "input_ragged_rank"_a,
-             "output_ragged_rank"_a, "Tvalues"_a.none(), "Tsplits"_a.none());
+  module.def("RaggedTensorFromVariant", &FromVariant, "elements"_a, "shape"_a, "input_ragged_rank"_a.none(),
+             "output_ragged_rank"_a.none(), "Tvalues"_a.none(), "Tsplits"_a.none());
   module.def("RaggedTensorToVariantGradient", &Gradient, "elements"_a, "shape"_a, "row_splits"_a.none(),
              "dense_values_shape"_a.none(), "Tvalues"_a.none(), "Tsplits"_a.none());
 }

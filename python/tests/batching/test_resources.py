@@ -40,6 +40,32 @@ def test_errors_leave_no_trace(change: dict[str, Any], message: str, runtime: Ru
     assert runtime.unbatch_grad(**call).tolist() == [[2]]
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"in_tensors": 5}, "in_tensors: expected a list of arrays, got int"),
+        ({"in_tensors": None}, "in_tensors: expected a list of arrays, got NoneType"),
+        ({"allowed_batch_sizes": 5}, "allowed_batch_sizes: expected a list of integers, got int"),
+        ({"allowed_batch_sizes": None}, "allowed_batch_sizes: expected a list of integers, got NoneType"),
+        ({"T": 5}, "T: expected None or a list of dtypes, got int"),
+        ({"batching_queue": b"a"}, "batching_queue: expected a str, got bytes"),
+        ({"container": 5}, "container: expected a str, got int"),
+        ({"shared_name": None}, "shared_name: expected a str, got NoneType"),
+        ({"shared_name": "\ud800"}, r"shared_name: expected a str that UTF-8 has, got '\\ud800'"),
+    ],
+)
+def test_attributes_of_another_type(change: dict[str, Any], text: str, runtime: Runtime) -> None:
+    grad = np.ones((1, 2), np.float32)
+    with pytest.raises(errors.InvalidArgumentError, match=f"^Batch: {text}$"):
+        runtime.batch(**batch_arguments(grad, **change))
+    if not change.keys() & {"container", "shared_name"}:
+        return
+    with pytest.raises(errors.InvalidArgumentError, match=f"^UnbatchGrad: {text}$"):
+        bring(runtime, 1, grad, **change)
+    with pytest.raises(errors.InvalidArgumentError, match=f"^Unbatch: {text}$"):
+        runtime.unbatch(batched_tensor=grad, batch_index=index_of(1), id=1, **change)
+
+
 def test_errors_of_the_others(runtime: Runtime) -> None:
     rows = np.ones((1, 2), np.float32)
     with pytest.raises(errors.InvalidArgumentError, match="timeout_micros has value 2147483648 out of range"):
@@ -50,6 +76,8 @@ def test_errors_of_the_others(runtime: Runtime) -> None:
         runtime.batch(**batch_arguments(rows, size=1.5))
     with pytest.raises(errors.InvalidArgumentError, match="'T' of 0 must be at least minimum 1"):
         runtime.batch(**batch_arguments())
+    with pytest.raises(errors.InvalidArgumentError, match=r"^UnbatchGrad: strict: expected a bool, got str"):
+        bring(runtime, 1, rows, strict="yes")
     with pytest.raises(errors.InvalidArgumentError, match=r"None or a raggrad.batching.Cancellation, got int"):
         own(runtime, 1, rows, 1, cancellation=1)
     with pytest.raises(TypeError):
@@ -102,6 +130,8 @@ def test_limits_of_a_runtime() -> None:
         assert bring(runtime, 1, np.ones((1, 2), np.float32)).shape == (0, 2)
     with pytest.raises(TypeError):
         Runtime((1, 2))
+    with pytest.raises(errors.InvalidArgumentError, match=r"^Limits: max_waiters: expected an integer, got str"):
+        Runtime(Limits(max_waiters="many"))
 
 
 def test_names_are_separate(runtime: Runtime) -> None:
