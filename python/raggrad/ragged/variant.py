@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,8 +27,11 @@ class VariantArray:
     __slots__ = ("__weakref__", "_elements", "_shape")
 
     def __init__(self, elements: Any, shape: Sequence[int] | None = None) -> None:
-        flat, nested_shape = _flatten(elements)
-        wanted = nested_shape if shape is None else tuple(int(dim) for dim in shape)
+        flat, nested_shape = _flatten(elements, "VariantArray")
+        try:
+            wanted = nested_shape if shape is None else tuple(operator.index(dim) for dim in shape)
+        except TypeError:
+            raise InvalidArgumentError(f"VariantArray: shape: expected whole numbers, got {shape!r}") from None
         if any(dim < 0 for dim in wanted) or math.prod(wanted) != len(flat):
             raise InvalidArgumentError(f"VariantArray: shape {wanted} does not hold {len(flat)} elements")
         for position, element in enumerate(flat):
@@ -90,10 +94,10 @@ def variant_parts(value: Any, what: str) -> tuple[Any, tuple[int, ...]]:
         raise InvalidArgumentError(
             f"{what}: expected a raggrad.VariantArray, or a list of raggrad.Ragged and None, got {type(value).__name__}"
         )
-    return _flatten(value)
+    return _flatten(value, what)
 
 
-def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+def _flatten(value: Any, what: str) -> tuple[list[Any], tuple[int, ...]]:
     """The leaves of nested lists and their shape. Leaves are not checked."""
     shape: list[int] = []
     level = [value]
@@ -101,7 +105,7 @@ def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
         size = len(level[0])
         for item in level:
             if not isinstance(item, (list, tuple)) or len(item) != size:
-                raise InvalidArgumentError(f"VariantArray: the lists at depth {len(shape)} differ in length")
+                raise InvalidArgumentError(f"{what}: the lists at depth {len(shape)} differ in length")
         shape.append(size)
         level = list(level[0]) if len(level) == 1 else [leaf for item in level for leaf in item]
     return level, tuple(shape)

@@ -75,11 +75,30 @@ def test_scalar_variant_array() -> None:
         ([[None], [None, None]], None, "depth 1 differ in length"),
         ([[None], None], None, "depth 1 differ in length"),
         (np.zeros(3), None, "element 0"),
+        ([None], (1.5,), r"^VariantArray: shape: expected whole numbers, got \(1.5,\)$"),
+        ([None], "x", "^VariantArray: shape: expected whole numbers, got 'x'$"),
+        ([None], 1, "^VariantArray: shape: expected whole numbers, got 1$"),
     ],
 )
 def test_bad_variant_arrays(elements: object, shape: object, text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=text):
         VariantArray(elements, shape)
+
+
+def test_errors_name_the_operator() -> None:
+    uneven = [[one(1)], [one(2), one(3)]]
+    with pytest.raises(InvalidArgumentError, match=r"^RaggedTensorToVariantGradient: encoded_ragged_grad: the lists"):
+        gradient(uneven, 3)
+    good = {"encoded_ragged": [one(1)], "input_ragged_rank": 0, "output_ragged_rank": 1, "Tvalues": "float32"}
+    for change, text in [
+        ({"encoded_ragged": uneven}, "encoded_ragged: the lists at depth 1 differ in length"),
+        ({"input_ragged_rank": None}, "input_ragged_rank: expected an integer, got NoneType"),
+        ({"input_ragged_rank": 0.0}, "input_ragged_rank: expected an integer, got float"),
+        ({"output_ragged_rank": "1"}, "output_ragged_rank: expected an integer, got str"),
+        ({"output_ragged_rank": 2**70}, r"output_ragged_rank must be .* output_ragged_rank: 9223372036854775807"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=f"^RaggedTensorFromVariant: {text}"):
+            raw_ops.RaggedTensorFromVariant(**{**good, **change})
 
 
 def test_variants_as_inputs() -> None:
