@@ -25,3 +25,14 @@ def test_the_targets_that_pages_name_exist() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md"]:
         named = set(re.findall(r"(?:`|^    )make ([a-z][a-z-]*)(?![a-z/-])", page.read_text(), re.MULTILINE))
         assert named <= targets, page
+
+
+def test_the_promises_about_bits_name_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "determinism.md").read_text()
+    tests = {file.stem: file.read_text() for file in ROOT.glob("raggrad/**/test/*_test.cc")}
+    files = set(re.findall(r"`(\w+_test)`", page)) - {"x_test"}  # which stands for all of them
+    assert files and files <= tests.keys()
+    for file, names in re.findall(r"`(\w+_test)` ((?:…?[A-Z][\w.]*…?(?:, )?)+)", page):
+        assert [name for name in re.findall(r"[\w.]+", names) if name.split(".")[-1] not in tests[file]] == [], file
+    python = "".join(f"{file.stem}\n{file.read_text()}" for file in (ROOT / "python" / "tests").rglob("*.py"))
+    assert [name for name in re.findall(r"\btest_\w+", page) if name not in python] == []
