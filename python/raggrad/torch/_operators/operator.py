@@ -30,7 +30,7 @@ class Operator:
         self, name: str, save: Save, backward: Backward, linear: tuple[int, ...] = (0,), together: bool = False
     ) -> None:
         self._op = getattr(torch.ops.raggrad, name).default
-        self._quick = _quick_function(self, save, backward)
+        self._quick = _quick_function(self._op, save, backward)
         self._transformable = _transformable_function(self._op, save, backward, linear, together)
         torch.library.register_autograd(f"raggrad::{name}", backward, setup_context=save)
 
@@ -58,13 +58,14 @@ def once_differentiable(backward: Backward) -> Backward:
     return guarded_if_wanted
 
 
-def _quick_function(operator: Operator, save: Save, backward: Backward) -> type[torch.autograd.Function]:
+def _quick_function(op: Any, save: Save, backward: Backward) -> type[torch.autograd.Function]:
     def forward(ctx: Any, *inputs: Any) -> Any:
-        output = operator.without_grad(*inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            output = op(*inputs)
         save(ctx, inputs, output)
         return output
 
-    return _make_function(operator._op, forward=forward, backward=backward)
+    return _make_function(op, forward=forward, backward=backward)
 
 
 def _transformable_function(

@@ -14,9 +14,8 @@ from .operator import Operator
 
 def coo(values: Tensor, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A sparse tensor with these rows, which are unique and ascending. Copies nothing but int32 rows."""
-    return torch.sparse_coo_tensor(
-        rows.long().unsqueeze(0), values, shape, is_coalesced=True, check_invariants=False
-    )
+    rows = rows.long().view(1, -1)  # faster than unsqueeze
+    return torch.sparse_coo_tensor(rows, values, shape, is_coalesced=True, check_invariants=False)
 
 
 # Rows of a table, pooled by segment.

@@ -125,7 +125,7 @@ class RowOptimizer(Optimizer):
                 values, rows = rows_of_bags(table, operator, grad, *bags, accumulation)
                 values = _with_decay(table, values, rows, decay, group)
                 operator, grad, bags = ops.apply_rows_, values, (rows,)
-            self._apply(table, group, operator, grad, bags, (accumulation,))
+            self._apply(table, self.state[table], group, operator, grad, bags, (accumulation,))
         except RuntimeError as error:
             raise self._named(error) from None
         if self._steps_on_device(table) is None:
@@ -179,29 +179,30 @@ class RowOptimizer(Optimizer):
     def _step_table(self, table: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         if not grad.is_sparse:
             raise RuntimeError(f"{self._name}: grad: expected a sparse gradient, got a dense one")
-        if grad.sparse_dim() != 1:
-            raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
         values, rows, order = grad._values(), grad._indices(), order_of(None)
         known = is_known(grad, rows)
+        if not known and grad.sparse_dim() != 1:
+            raise RuntimeError(f"{self._name}: grad: expected 1 sparse dimension, got {grad.sparse_dim()}")
         if decay := group.get("weight_decay"):
             rows = rows[0]
             if not grad.is_coalesced():
                 values, rows = coalesce_rows(values, rows, table.shape[0], order)
             values = _with_decay(table, values, rows, decay, group)
-        self._apply(table, group, ops.apply_rows_, values, (rows,), (order, known))
+        state = self.state[table]
+        self._apply(table, state, group, ops.apply_rows_, values, (rows,), (order, known))
         if self._counts_steps:
-            self.state[table]["step"] += 1
+            state["step"] += 1
 
     def _apply(
         self,
         table: Tensor,
+        state: dict[str, Any],
         group: Any,
         operator: Callable[..., None],
         grad: Tensor,
         where: tuple[Any, ...],
         last: tuple[Any, ...],
     ) -> None:
-        state = self.state[table]
         rule = (self._next_rule if can_be_captured(table) else self._rule)(table, state, group)
         first, second = (*self._states, None, None)[:2]
         # Adam's exp_avg would have the wrong sign if the rate were negative.

@@ -22,10 +22,12 @@ class _Hook:
     def __call__(self, weight: Tensor) -> None:
         made, self.made_rows = self.made_rows, None
         grad = weight.grad
-        if grad is None or not grad.is_sparse or grad.is_coalesced() or grad.sparse_dim() != 1:
+        if grad is None or not grad.is_sparse:
             return
         rows = grad._indices()
-        as_made = made is not None and made.data_ptr() == rows.data_ptr() and made.shape[0] == rows.shape[1]
+        as_made = made is not None and made.data_ptr() == rows.data_ptr() and made.numel() == rows.numel()
+        if not as_made and (grad.is_coalesced() or grad.sparse_dim() != 1):
+            return
         if as_made or torch.ops.raggrad.ascends(rows[0]):
             grad._coalesced_(True)
             grad._raggrad_rows = rows.data_ptr()
