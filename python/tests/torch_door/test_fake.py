@@ -68,6 +68,13 @@ def test_ids_of_the_host_for_a_table_on_meta() -> None:
         assert MIXED[case][0](here, there).is_meta
 
 
+@pytest.mark.parametrize("case", MIXED)
+def test_ids_on_meta_for_a_table_of_the_host(case: str) -> None:
+    """Torch gives memory that nobody wrote to."""
+    with pytest.raises(ValueError, match=r"on different devices \[.*expected that of .* \(cpu\), got meta"):
+        MIXED[case][0](on("cpu"), on("meta"))
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda", "meta"])
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
 def test_modules_where_there_are_no_numbers(fused: bool, device: str) -> None:
