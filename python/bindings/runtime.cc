@@ -112,6 +112,8 @@ int GetNumThreads() {
 
 Allocator& BindingsAllocator() noexcept { return TheAllocator(); }
 
+size_t BindingsLimit() noexcept { return TheAllocator().limit.load(std::memory_order_relaxed); }
+
 void SetMemoryLimit(std::optional<int64_t> bytes) {
   if (bytes && *bytes < 0) RaiseInvalid("set_memory_limit: expected None or a number of bytes >= 0, got ", *bytes);
   TheAllocator().limit = bytes ? static_cast<size_t>(*bytes) : SIZE_MAX;

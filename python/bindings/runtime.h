@@ -10,8 +10,10 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include "call_memory.h"
 #include "raggrad/core/context.h"
 #include "raggrad/core/error_text.h"
 #include "views.h"
@@ -69,6 +71,8 @@ int64_t GetMemoryPool();
 
 // The allocator of the bindings: a memory pool that grants requests up to the limit.
 Allocator& BindingsAllocator() noexcept;
+// The most bytes that it grants for one request.
+size_t BindingsLimit() noexcept;
 
 // The executor that SetNumThreads() made, or null for the library's default one.
 std::shared_ptr<Executor> CurrentExecutor();
@@ -103,14 +107,15 @@ class InterruptibleExecutor final : public Executor {
   std::atomic<bool> stopped_ = false;
 };
 
-// Runs `call(ctx)` without the GIL, on this executor, and returns its result. `keep` has the operands: if they are in
-// device memory, it knows the stream and the memory of their framework.
+// Runs `call(ctx)` without the GIL, on this executor and with this host memory, and returns its result. `keep` has the
+// operands: if they are in device memory, it knows the stream and the memory of their framework.
 template <class F>
-auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Executor* executor, const F& call) {
+auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Executor* executor, Allocator& memory,
+                   const F& call) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
   const nb::gil_scoped_release released;
   Context ctx;
-  ctx.allocator = &BindingsAllocator();
+  ctx.allocator = &memory;
   ctx.executor = executor;
   ctx.accumulation = accumulation.mode;
   if (keep.source()) {
@@ -124,9 +129,19 @@ auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Exe
 template <class F>
 auto RunOperator(const KeepAlive& keep, AccumulationArgument accumulation, const F& call) {
   InterruptibleExecutor executor(CurrentExecutor());
-  auto result = RunWithoutGil(keep, accumulation, &executor, call);
+  CallMemory memory(BindingsAllocator(), BindingsLimit());
+  using Outputs = std::remove_cvref_t<decltype(*call(std::declval<const Context&>()))>;
+  constexpr bool kOnlyTensors = requires(Outputs & outputs) { TensorsOf(outputs); };
+  // Work on device memory may use host memory after the call.
+  const bool own = kOnlyTensors && !keep.source();
+  auto result = RunWithoutGil(keep, accumulation, &executor, own ? memory : BindingsAllocator(), call);
   executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
+  if constexpr (kOnlyTensors) {
+    if (own) {
+      for (Tensor* const output : TensorsOf(*result)) memory.Release(*output);
+    }
+  }
   return *std::move(result);
 }
 
@@ -141,7 +156,8 @@ auto RunOperator(const KeepAlive& keep, const F& call) {
 template <class F>
 void RunInPlace(const KeepAlive& keep, AccumulationArgument accumulation, const F& call) {
   const std::shared_ptr<Executor> executor = CurrentExecutor();
-  if (const Status status = RunWithoutGil(keep, accumulation, executor.get(), call); !status.ok()) Raise(status);
+  if (const Status status = RunWithoutGil(keep, accumulation, executor.get(), BindingsAllocator(), call); !status.ok())
+    Raise(status);
 }
 
 }  // namespace raggrad::python

@@ -107,6 +107,18 @@ def test_memory_limit(restore_memory_limit: None) -> None:
         raggrad.set_memory_limit(-1)
 
 
+def test_the_memory_limit_holds_for_scratch_on_the_stack() -> None:
+    call = {"grad": np.float32([[1]]), "indices": np.zeros(100, int), "segment_ids": np.zeros(100, int)}
+    call["dense_output_dim0"] = 1  # the outputs take 4 and 8 bytes, the sorted ids 800
+    try:
+        raggrad.set_memory_limit(100)
+        with pytest.raises(errors.ResourceExhaustedError, match="no memory for 100 x 8 bytes of scratch"):
+            raw_ops.SparseSegmentSumGradV2(**call)
+    finally:
+        raggrad.set_memory_limit(None)
+    assert raw_ops.SparseSegmentSumGradV2(**call).output.tolist() == [[100]]
+
+
 def test_more_memory_than_the_machine_has() -> None:
     with pytest.raises(errors.ResourceExhaustedError):
         raw_ops.SparseSegmentSumGrad(
