@@ -133,7 +133,9 @@ class IndexedSlices:
             return self._with(xp.concatenate([mine, others]), xp.concatenate(indices))
 
     def __mul__(self, factor: Any) -> IndexedSlices:
-        """Multiplies all values by a number, rounded to their type, in a copy."""
+        """Multiplies all values by a real number, rounded to their type, in a copy."""
+        if isinstance(factor, (np.generic, np.ndarray)) and factor.dtype.kind == "c":
+            return NotImplemented  # its __float__ would drop the imaginary part
         try:
             number = float(factor) if hasattr(factor, "__float__") else None
         except TypeError:  # an array

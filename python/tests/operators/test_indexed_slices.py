@@ -64,7 +64,7 @@ def test_what_cannot_be_added_or_multiplied() -> None:
         a + IndexedSlices(VALUES, INDICES, (6, 2))
     with pytest.raises(InvalidArgumentError, match=r"__add__: .*values: expected float32, got float64"):
         a + IndexedSlices(VALUES.astype(np.float64), INDICES, (5, 2))
-    for wrong in ("2", None, np.ones(3), a):
+    for wrong in ("2", None, np.ones(3), a, 1j, np.complex64(2), np.array(1j)):
         with pytest.raises(TypeError):
             a * wrong
     with pytest.raises(TypeError):
