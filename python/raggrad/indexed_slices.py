@@ -88,20 +88,20 @@ class IndexedSlices:
         """The dtype of the values."""
         return self.values.dtype
 
-    @named()
+    @named(table_rows="dense_shape[0]")
     def coalesce(self, *, accumulation: Accumulation | None = None) -> IndexedSlices:
         """The same array with every row number once, ascending."""
         mode = accumulation_or_current(accumulation)
         values, indices = _core.coalesce(self.values, self.indices, self.dense_shape[0], mode)
         return IndexedSlices(values, indices, self.dense_shape)
 
-    @named()
+    @named(table_rows="dense_shape[0]")
     def to_dense(self, *, accumulation: Accumulation | None = None) -> Any:
         """The dense array."""
         mode = accumulation_or_current(accumulation)
         return _core.to_dense(self.values, self.indices, self.dense_shape[0], mode)
 
-    @named(grad="values")
+    @named(grad="values", table_rows="dense_shape[0]")
     def apply_(self, table: Any, optimizer: optimizers.Optimizer, *, accumulation: Accumulation | None = None) -> None:
         """Makes an optimizer step on the rows of `table` that the slices name, in place.
 

@@ -15,6 +15,7 @@ from raggrad.errors import InvalidArgumentError
 from raggrad.optimizers import SGD, Adagrad, Adam
 
 TABLE = np.arange(12, dtype=np.float32).reshape(6, 2)
+WIDE = np.zeros((0, 2**40), np.float32)  # 2^32 such rows would be too many numbers
 IDS = Ragged([[0, 2]], [1, 2])
 WEIGHTS = np.float32([1, 2])
 
@@ -124,6 +125,8 @@ SLICES = IndexedSlices(TABLE[:1], [0], TABLE.shape)
         (ops.sparse_segment_mean_grad, (TABLE, [0], [0], "6"), "num_rows: expected an int, got '6'"),
         (ops.sparse_segment_mean_grad, (TABLE, [0], [0], -1), "num_rows: expected 0 to 4294967296, got -1"),
         (ops.sparse_segment_mean_grad, (TABLE, [7], [0], 6), r"Index 7 out of range \[0, 6\). \[indices\[0\]\]"),
+        (ops.sparse_segment_mean_grad, (WIDE, [], [], 2**32), r"results in overflow .* \[num_rows\]"),
+        (IndexedSlices(WIDE, [], (2**32, 2**40)).to_dense, (), r"results in overflow .* \[dense_shape\[0\]\]"),
         (ops.sparse_segment_mean_grad, (TABLE[0, 0], [0], [0], 6), "grad: expected at least rank 1"),
         (apply_sum, (TABLE.copy(), TABLE[:1], [9], [0]), "Index 9 out of range"),
         (apply_sum, (TABLE.copy(), TABLE[:1, :1], [0], [0]), r"table: expected \[6,1\], got \[6,2\]"),

@@ -60,7 +60,7 @@ def sparse_segment_sum(
     return pool("sparse_segment_sum", "sum", data, ids, num_segments)
 
 
-@named()
+@named(table_rows="num_rows")
 def sparse_segment_sum_grad(
     grad: Any,
     indices: Any = None,
@@ -189,7 +189,7 @@ def sparse_segment_mean(
     return pool("sparse_segment_mean", "mean", data, ids, num_segments)
 
 
-@named()
+@named(table_rows="num_rows")
 def sparse_segment_mean_grad(
     grad: Any,
     indices: Any = None,
@@ -295,7 +295,7 @@ def sparse_segment_sqrtn(
     return pool("sparse_segment_sqrtn", "sqrtn", data, ids, num_segments)
 
 
-@named()
+@named(table_rows="num_rows")
 def sparse_segment_sqrtn_grad(
     grad: Any,
     indices: Any = None,
