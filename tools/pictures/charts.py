@@ -107,6 +107,7 @@ def growth() -> Picture:
         picture.words(left - 8, place(1e3, nanoseconds).y + 4, text(nanoseconds), "soft", 12, "end")
     for size in (1e3, 1e4, 1e5, 1e6, 1e7):
         picture.words(place(size, 1).x, bottom + 18, text(size), "soft", 12, "middle")
+    picture.words(right, bottom + 18, text(1e8), "soft", 12, "end")
     for i, ((name, words), kind) in enumerate(zip(_GROWING.items(), _KINDS, strict=True)):
         points = [place(size, float(cell)) for size, cell in zip(sizes, rows[name], strict=True) if cell != ""]
         for begin, end in pairwise(points):

@@ -33,10 +33,15 @@ from .shards import Shards, shards_of
 
 
 class LookupGrad(NamedTuple):
-    """The gradients of a lookup: those of its table, and of its weights if there were any."""
+    """The gradients of a lookup.
 
-    params: Any  # IndexedSlices; for a table in shards a list of them
-    weights: Any  # a vector, one for each id; None if there were no weights
+    Attributes:
+      params: an IndexedSlices; for a table in shards a list of them.
+      weights: a vector, one for each id; None if there were no weights.
+    """
+
+    params: Any
+    weights: Any
 
 
 class _Call(NamedTuple):
