@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
     "contributing/index.md": "CONTRIBUTING.md",
     "contributing/architecture.md": "ARCHITECTURE.md",
     "contributing/fuzzing.md": "fuzz/README.md",
