@@ -210,8 +210,15 @@ def embedding_lookup_sparse_grad(
     """Gradient of embedding_lookup_sparse with respect to `params`, and to `weights` if there are any.
 
     In host memory it copies no rows. With weights on a GPU, or with a `grad` of another type than `params`, it needs
-    memory for twice the looked-up rows, [n, ...] in float32. The gradient of a table in shards is a list with
-    IndexedSlices for each shard.
+    memory for twice the looked-up rows, [n, ...] in float32.
+
+    Args:
+      grad: [examples, ...]: the gradient of the pooled rows.
+      params, ids, weights, combiner, partition_strategy, accumulation, sp_ids, sp_weights: those of the lookup.
+
+    Returns:
+      (params, weights): IndexedSlices of the rows that ids name, or for a table in shards a list with IndexedSlices for
+      each shard; and a vector, one number for each id, or None if there were no weights.
 
     >>> import numpy as np
     >>> from raggrad import ops
@@ -269,6 +276,14 @@ def safe_embedding_lookup_sparse(
     Examples that are left without ids get the row of `default_id`, or zeros if it is None: as in
     tf.nn.safe_embedding_lookup_sparse, whose names of params, ids and weights are accepted as well.
 
+    Args:
+      params, ids, weights, combiner, partition_strategy, accumulation: as for embedding_lookup_sparse.
+      default_id: the row for examples without ids, with weight 1; None: they get zeros.
+      embedding_weights, sparse_ids, sparse_weights: TensorFlow's names for params, ids and weights.
+
+    Returns:
+      [examples, ...]
+
     >>> import numpy as np
     >>> from raggrad import ops
     >>> params = np.float32([[1, 1], [2, 2]])
@@ -299,7 +314,15 @@ def safe_embedding_lookup_sparse_grad(
     sparse_ids: Any = None,
     sparse_weights: Any = None,
 ) -> Any:
-    """Gradient of safe_embedding_lookup_sparse with respect to `params`: IndexedSlices, or a list of them for shards.
+    """Gradient of safe_embedding_lookup_sparse with respect to `params`.
+
+    Args:
+      grad: [examples, ...]: the gradient of the pooled rows.
+      params, ids, weights, combiner, default_id, partition_strategy, accumulation: those of the lookup.
+      embedding_weights, sparse_ids, sparse_weights: TensorFlow's names for params, ids and weights.
+
+    Returns:
+      IndexedSlices of the rows that were read; for a table in shards a list with IndexedSlices for each shard.
 
     >>> import numpy as np
     >>> from raggrad import ops

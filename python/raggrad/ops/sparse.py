@@ -21,6 +21,16 @@ from ..settings import Accumulation, using
 def fill_empty_rows(indices: Any, values: Any, dense_shape: Any, default_value: Any) -> SparseFillEmptyRowsOutput:
     """Orders the entries of a sparse array by row and gives every empty row one entry: raw_ops.SparseFillEmptyRows.
 
+    Args:
+      indices: [n, d], int64: where the entries are; column 0 is the row.
+      values: [n], numbers, bool or string.
+      dense_shape: [d], int64; its first number is the number of rows.
+      default_value: the value of the entry of an empty row, at (row, 0, 0, ...).
+
+    Returns:
+      (output_indices, output_values, empty_row_indicator, reverse_index_map). empty_row_indicator has a bool for each
+      row. Entry i of the input is at place reverse_index_map[i] of the output.
+
     >>> from raggrad import ops
     >>> ops.fill_empty_rows([[2, 7], [0, 5]], [1.5, 2.5], dense_shape=[4, 9], default_value=0.0).output_values.tolist()
     [2.5, 0.0, 1.5, 0.0]
@@ -36,7 +46,14 @@ def fill_empty_rows_grad(
 ) -> FillEmptyRowsGradOutput:
     """Gradient of fill_empty_rows with respect to values and default_value: raw_ops.SparseFillEmptyRowsGrad.
 
-    `accumulation` is how the gradient of default_value is summed; None: as raggrad.accumulation says.
+    Args:
+      reverse_index_map: [n], int64, as fill_empty_rows returns it.
+      grad_values: [n_full], numbers: the gradient of output_values.
+      accumulation: how the gradient of default_value is summed: "sequential", "fast" or "reproducible"; None: that of
+        raggrad.accumulation.
+
+    Returns:
+      (d_values, d_default_value): [n], and a scalar, the sum of what no place of the map names.
 
     >>> from raggrad import ops
     >>> grad = ops.fill_empty_rows_grad(reverse_index_map=[2, 0], grad_values=[1.0, 10.0, 2.0, 20.0])
@@ -53,6 +70,15 @@ def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_v
 
     Its gradient is fill_empty_rows_grad.
 
+    Args:
+      value_rowids: [n], int64: the row of each value.
+      values: [n], numbers, bool or string.
+      nrows: the number of rows.
+      default_value: the value that an empty row gets.
+
+    Returns:
+      (output_value_rowids, output_values, empty_row_indicator, reverse_index_map), as from fill_empty_rows.
+
     >>> from raggrad import ops
     >>> ops.ragged_fill_empty_rows([0, 2], [1.5, 2.5], nrows=3, default_value=0.0).output_values.tolist()
     [1.5, 0.0, 2.5]
@@ -66,6 +92,15 @@ def ragged_fill_empty_rows(value_rowids: Any, values: Any, nrows: Any, default_v
 def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> SparseSliceOutput:
     """Cuts the box [start, start + size) out of a sparse array: raw_ops.SparseSlice.
 
+    Args:
+      indices: [n, d], int64, in any order.
+      values: [n], numbers, bool or string.
+      shape, start, size: [d], int64.
+
+    Returns:
+      (output_indices, output_values, output_shape): the entries in the box, in their order, with indices counted from
+      `start`. output_shape is `size`, or less where the box ends beyond `shape`.
+
     >>> from raggrad import ops
     >>> out = ops.slice([[0, 1], [2, 3]], [5.0, 7.0], shape=[4, 4], start=[2, 0], size=[2, 4])
     >>> out.output_indices.tolist(), out.output_values.tolist(), out.output_shape.tolist()
@@ -77,6 +112,15 @@ def slice(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> Spars
 @named(backprop_val_grad="grad")
 def slice_grad(grad: Any, input_indices: Any, input_start: Any, output_indices: Any) -> Any:
     """Gradient of slice with respect to values: raw_ops.SparseSliceGrad.
+
+    Args:
+      grad: [m], numbers: the gradient of output_values.
+      input_indices: [n, d], int64: the indices that slice got.
+      input_start: [d], int64: its start.
+      output_indices: [m, d], int64: the indices that it returned.
+
+    Returns:
+      [n]; zeros for entries outside of the box.
 
     >>> from raggrad import ops
     >>> ops.slice_grad([5.0], [[0, 1], [2, 3]], input_start=[2, 0], output_indices=[[0, 3]]).tolist()
@@ -90,6 +134,12 @@ def slice_grad(grad: Any, input_indices: Any, input_start: Any, output_indices: 
 @named(rt_nested_splits="ragged.nested_splits", rt_dense_values="ragged.values")
 def unstack(ragged: Ragged) -> VariantArray:
     """Cuts a ragged array into its rows, which share one copy of the values: raw_ops.RaggedTensorToVariant.
+
+    Args:
+      ragged: a raggrad.Ragged.
+
+    Returns:
+      A raggrad.VariantArray with one Ragged for each row, with one level of splits fewer, if there are any.
 
     >>> from raggrad import Ragged, ops
     >>> [row.values.tolist() for row in ops.unstack(Ragged.from_lists([[1.0, 2.0], [3.0]]))]
@@ -105,7 +155,12 @@ def unstack(ragged: Ragged) -> VariantArray:
 def unstack_grad(grad: Any, ragged: Ragged) -> Any:
     """Gradient of unstack with respect to ragged.values: raw_ops.RaggedTensorToVariantGradient.
 
-    `grad` has one raggrad.Ragged for every row; None stands for zeros.
+    Args:
+      grad: one raggrad.Ragged for each row, in a list or a VariantArray; None stands for zeros.
+      ragged: what unstack got.
+
+    Returns:
+      An array of the shape of ragged.values.
 
     >>> from raggrad import Ragged, ops
     >>> ragged = Ragged.from_lists([[1.0, 2.0], [3.0]])
@@ -125,6 +180,12 @@ def unstack_grad(grad: Any, ragged: Ragged) -> Any:
 @named(encoded_ragged="rows")
 def stack(rows: Any) -> Ragged:
     """Puts ragged rows of one depth together: raw_ops.RaggedTensorFromVariant. The way back from unstack.
+
+    Args:
+      rows: raggrad.Ragged with the same number of levels, in a list or a VariantArray.
+
+    Returns:
+      A raggrad.Ragged with one level more for each dimension of `rows`.
 
     >>> from raggrad import Ragged, ops
     >>> ops.stack([Ragged([], [1.0, 2.0]), Ragged([], [3.0])]).nested_splits[0].tolist()
