@@ -86,6 +86,14 @@ def export_checks() -> list[export.DisabledSafetyCheck]:
 
     JAX promises that exported code runs for years. It cannot promise that for the handlers of a library, so they are
     named one by one. Import raggrad.jax before the exported function is called.
+
+    >>> import jax, jax.numpy as jnp, raggrad.jax as rj
+    >>> from jax import export
+    >>> ids = jnp.array([1, 0, 1])
+    >>> function = jax.jit(lambda data: rj.segment_sum(data, ids, 2))
+    >>> exported = export.export(function, disabled_checks=rj.export_checks())(jnp.ones((3, 1)))
+    >>> exported.call(jnp.ones((3, 1))).tolist()
+    [[1.0], [2.0]]
     """
     return [export.DisabledSafetyCheck.custom_call(name) for name in HANDLERS]
 

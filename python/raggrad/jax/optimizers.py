@@ -34,7 +34,14 @@ from .rows import Rows
 
 @dataclass(frozen=True)
 class SGD:
-    """w -= learning_rate * g. `learning_rate` is a float or, for a schedule, a scalar array."""
+    """w -= learning_rate * g. `learning_rate` is a float or, for a schedule, a scalar array.
+
+    apply_rows shows a step. There is no state:
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> rj.SGD(learning_rate=0.1).init(jnp.ones((3, 1)))
+    ()
+    """
 
     learning_rate: Any
 
@@ -44,7 +51,18 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon). The state is `a`, in float32 or float64."""
+    """a += g * g;  w -= learning_rate * g / (sqrt(a) + epsilon).
+
+    The state is `a`, an array of the table's shape in float32, or float64 for a float64 table.
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> adagrad = rj.Adagrad(learning_rate=0.5, initial_accumulator=0.0)
+    >>> table = jnp.ones((3, 1))
+    >>> rows = rj.sparse_segment_grad("sum", jnp.array([[2.0]]), jnp.array([1]), jnp.array([0]), 3)
+    >>> table, state = rj.apply_rows(table, rows, adagrad, adagrad.init(table))
+    >>> table.tolist(), state.tolist()
+    ([[1.0], [0.5], [1.0]], [[0.0], [4.0], [0.0]])
+    """
 
     learning_rate: Any
     initial_accumulator: float = 0.1
@@ -55,9 +73,11 @@ class Adagrad:
 
 
 class AdamState(NamedTuple):
+    """The state of Adam: m and v in the table's shape, and the number of steps so far, int32."""
+
     m: jax.Array
     v: jax.Array
-    step: jax.Array  # int32: how many steps there were
+    step: jax.Array
 
 
 export.register_namedtuple_serialization(AdamState, serialized_name="raggrad.jax.AdamState")
@@ -65,7 +85,16 @@ export.register_namedtuple_serialization(AdamState, serialized_name="raggrad.jax
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam on the rows that the gradient has, as torch.optim.SparseAdam. The state is an AdamState."""
+    """Adam on the rows that the gradient has, as torch.optim.SparseAdam. The state is an AdamState.
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> adam = rj.Adam(learning_rate=0.5)
+    >>> table = jnp.ones((3, 1))
+    >>> rows = rj.sparse_segment_grad("sum", jnp.array([[2.0]]), jnp.array([1]), jnp.array([0]), 3)
+    >>> table, state = rj.apply_rows(table, rows, adam, adam.init(table))
+    >>> table.round(3).tolist(), int(state.step)
+    ([[1.0], [0.5], [1.0]], 1)
+    """
 
     learning_rate: Any
     beta1: float = 0.9

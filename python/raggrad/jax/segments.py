@@ -70,7 +70,14 @@ def segment_mean(
     *,
     accumulation: str | None = None,
 ) -> jax.Array:
-    """segment_sum divided by the number of rows. A segment without rows is zero. Floats only."""
+    """Row s is the mean of data[i] over all i with segment_ids[i] == s. A segment without rows is zero.
+
+    Arguments are those of segment_sum. Floating-point numbers only.
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> rj.segment_mean(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([1, 0, 1])).tolist()
+    [[2.0], [2.5]]
+    """
     return _segment("segment_mean", "mean", data, segment_ids, num_segments, indices_are_sorted, accumulation)
 
 
@@ -83,7 +90,14 @@ def segment_sqrtn(
     *,
     accumulation: str | None = None,
 ) -> jax.Array:
-    """segment_sum divided by the square root of the number of rows. A segment without rows is zero. Floats only."""
+    """segment_sum divided by the square root of the number of rows. A segment without rows is zero.
+
+    Arguments are those of segment_sum. Floating-point numbers only.
+
+    >>> import jax.numpy as jnp, raggrad.jax as rj
+    >>> rj.segment_sqrtn(jnp.array([[1.0], [2.0], [3.0], [4.0]]), jnp.zeros(4, int), 1).tolist()
+    [[5.0]]
+    """
     return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments, indices_are_sorted, accumulation)
 
 

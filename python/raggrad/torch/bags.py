@@ -53,7 +53,8 @@ def embedding_bag(
     the call sorts the ids for backward, unless there is padding: 16 bytes per id, 20 with weights, stay until backward
     is done.
 
-    `mode="max"` and `scale_grad_by_freq` are ValueErrors.
+    `include_last_offset`, `padding_idx` and `max_norm` with `norm_type` are as in torch. `mode="max"` and
+    `scale_grad_by_freq` are ValueErrors.
 
     >>> import torch, raggrad.torch as rt
     >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -108,6 +109,13 @@ def embedding(
     """Rows of `weight`: torch.nn.functional.embedding with raggrad's gradients, which embedding_bag describes.
 
     `input` has any shape; that of a jagged nested tensor gives one of its rows. `scale_grad_by_freq` is a ValueError.
+    Rows of `padding_idx` have no gradient, and `max_norm` shortens rows of `weight` in place, as in torch.
+
+    >>> import torch, raggrad.torch as rt
+    >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> rt.embedding(torch.tensor([1, 1]), weight, sparse=True).sum().backward()
+    >>> weight.grad.indices(), weight.grad.values()
+    (tensor([[1]]), tensor([[2., 2.]]))
     """
     name = "embedding"
     check_tensor(name, "input", input)

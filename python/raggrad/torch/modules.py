@@ -23,6 +23,12 @@ class EmbeddingBag(nn.EmbeddingBag):
 
     Constructors, parameters, state_dict and repr are nn.EmbeddingBag's, so checkpoints load both ways. There is one
     more mode, "sqrtn"; `mode="max"` and `scale_grad_by_freq` are ValueErrors.
+
+    >>> import torch, raggrad.torch as rt
+    >>> bag = rt.EmbeddingBag(10, 2, mode="sum", sparse=True, _weight=torch.ones(10, 2))
+    >>> bag(torch.tensor([7, 2, 7]), torch.tensor([0, 2])).sum().backward()
+    >>> bag.weight.grad.indices(), bag.weight.grad.is_coalesced()
+    (tensor([[2, 7]]), True)
     """
 
     @functools.wraps(nn.EmbeddingBag.__init__)
@@ -55,6 +61,13 @@ class Embedding(nn.Embedding):
 
     Constructors, parameters, state_dict and repr are nn.Embedding's, so checkpoints load both ways.
     `scale_grad_by_freq` is a ValueError.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rows = rt.Embedding(10, 2, sparse=True, _weight=torch.ones(10, 2))
+    >>> rows(torch.tensor([7, 2, 7])).sum().backward()
+    >>> rows.weight.grad.values()
+    tensor([[1., 1.],
+            [2., 2.]])
     """
 
     @functools.wraps(nn.Embedding.__init__)

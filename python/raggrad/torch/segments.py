@@ -18,7 +18,8 @@ def segment_sum(
     `num_segments` is the number of rows, by default the largest id plus one, which has to be read from a GPU then. An
     id out of range is a ValueError. Rows of a segment are added in the order they have in `data`; half and bfloat16 in
     float32, rounded once. The same bits on every run and with any number of threads. Takes 4 bytes per id, 24 if they
-    are not in order, and 16 on a GPU; rows are read where they lie.
+    are not in order, and 16 on a GPU; rows are read where they lie. `accumulation` is "sequential", "fast" or
+    "reproducible", by default that of raggrad.accumulation.
 
     >>> import torch, raggrad.torch as rt
     >>> rt.segment_sum(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]))
@@ -31,14 +32,29 @@ def segment_sum(
 def segment_mean(
     data: Tensor, segment_ids: Tensor, num_segments: int | None = None, *, accumulation: str | None = None
 ) -> Tensor:
-    """segment_sum divided by the number of rows. A segment without rows is zero."""
+    """Row s is the mean of data[i] over all i with segment_ids[i] == s. A segment without rows is zero.
+
+    Arguments are those of segment_sum. Floating-point numbers only.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.segment_mean(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]))
+    tensor([[2.0000],
+            [2.5000]])
+    """
     return _segment("segment_mean", "mean", data, segment_ids, num_segments, accumulation)
 
 
 def segment_sqrtn(
     data: Tensor, segment_ids: Tensor, num_segments: int | None = None, *, accumulation: str | None = None
 ) -> Tensor:
-    """segment_sum divided by the square root of the number of rows. A segment without rows is zero."""
+    """segment_sum divided by the square root of the number of rows. A segment without rows is zero.
+
+    Arguments are those of segment_sum. Floating-point numbers only.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.segment_sqrtn(torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([0, 0, 0, 0]))
+    tensor([[5.]])
+    """
     return _segment("segment_sqrtn", "sqrtn", data, segment_ids, num_segments, accumulation)
 
 
@@ -54,7 +70,8 @@ def sparse_segment_sum(
 
     `segment_ids` ascend and may skip. `num_segments` is the number of rows, by default the last id plus one, which has
     to be read from a GPU then. The gradient of `data` is dense. TensorFlow's bits on the CPU, with any number of
-    threads. The forward takes no memory besides its result, backward up to 24 bytes per id.
+    threads. The forward takes no memory besides its result, backward up to 24 bytes per id. `accumulation` is
+    "sequential", "fast" or "reproducible", by default that of raggrad.accumulation.
 
     >>> import torch, raggrad.torch as rt
     >>> rt.sparse_segment_sum(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), torch.tensor([0, 0, 1]))
@@ -72,7 +89,15 @@ def sparse_segment_mean(
     *,
     accumulation: str | None = None,
 ) -> Tensor:
-    """sparse_segment_sum divided by the number of rows. A segment without rows is zero."""
+    """Row s is the mean of data[indices[i]] over all i with segment_ids[i] == s: TensorFlow's SparseSegmentMean.
+
+    Arguments are those of sparse_segment_sum. Floating-point numbers only. A segment without rows is zero.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.sparse_segment_mean(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2, 0, 2]), torch.tensor([0, 0, 1]))
+    tensor([[2.5000],
+            [4.0000]])
+    """
     return _sparse_segment("sparse_segment_mean", "mean", data, indices, segment_ids, num_segments, accumulation)
 
 
@@ -84,7 +109,14 @@ def sparse_segment_sqrtn(
     *,
     accumulation: str | None = None,
 ) -> Tensor:
-    """sparse_segment_sum divided by the square root of the number of rows. A segment without rows is zero."""
+    """sparse_segment_sum divided by the square root of the number of rows: TensorFlow's SparseSegmentSqrtN.
+
+    Arguments are those of sparse_segment_sum. Floating-point numbers only. A segment without rows is zero.
+
+    >>> import torch, raggrad.torch as rt
+    >>> rt.sparse_segment_sqrtn(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1, 1, 1]), torch.tensor([0, 0, 0, 0]))
+    tensor([[6.]])
+    """
     return _sparse_segment("sparse_segment_sqrtn", "sqrtn", data, indices, segment_ids, num_segments, accumulation)
 
 
