@@ -1,6 +1,6 @@
 """raggrad over processes: sparse gradients and embedding tables on the ranks of torch.distributed.
 
-Torch moves the bytes (gloo between CPUs, NCCL between GPUs); raggrad makes them few and their sums deterministic.
+Torch moves the bytes (gloo between CPUs, NCCL between GPUs). raggrad sends few of them, and its sums are deterministic.
 
     torch.distributed.init_process_group("gloo")
     rd.register(model)               # gradients of raggrad.torch's modules are summed in backward

@@ -46,6 +46,15 @@ def all_reduce(
 
     A rank that dies, comes too late or has other tables is a RuntimeError on all, which names it; gradients are then
     unchanged.
+
+    >>> import torch, raggrad.dist as rd
+    >>> store = torch.distributed.HashStore()  # of one process; torchrun makes one for several
+    >>> torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    >>> coo = torch.sparse_coo_tensor([[7, 2, 7]], [[1.0], [2.0], [3.0]], (10, 1), check_invariants=True)
+    >>> total = rd.all_reduce(coo)
+    >>> total.indices().tolist(), total.values().tolist()
+    ([[2, 7]], [[2.0], [4.0]])
+    >>> torch.distributed.destroy_process_group()
     """
     if wire not in (None, torch.bfloat16):
         raise ValueError(f"raggrad.dist.{_NAME}: wire: expected None or torch.bfloat16, got {wire}")

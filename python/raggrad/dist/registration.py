@@ -55,6 +55,16 @@ def register(
     registered again has the options of the last time. A copy of a module, and one whose table was replaced
     (load_state_dict(assign=True)), has to be registered again: until then a call that wants a gradient is a
     RuntimeError.
+
+    >>> import torch, raggrad.dist as rd, raggrad.torch as rt
+    >>> store = torch.distributed.HashStore()  # of one process; torchrun makes one for several
+    >>> torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    >>> bag = rt.EmbeddingBag(10, 2, mode="sum", sparse=True)
+    >>> rd.register(bag)
+    >>> bag(torch.tensor([[7, 2, 7]])).sum().backward()
+    >>> bag.weight.grad.indices().tolist(), bag.weight.grad.values().tolist()
+    ([[2, 7]], [[1.0, 1.0], [2.0, 2.0]])
+    >>> torch.distributed.destroy_process_group()
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"raggrad.dist.{_NAME}: module: expected a module, got {type(module).__name__}")

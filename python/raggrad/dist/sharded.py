@@ -69,6 +69,16 @@ class ShardedEmbeddingBag(Checkpoints):
     A rank that dies, comes too late or has an id out of range is an error on all ranks, and no table has changed,
     except that a rank which dies in the very last message of backward may leave some shards updated and some not.
     torch.compile leaves calls out of its graphs.
+
+    >>> import torch, raggrad.dist as rd
+    >>> store = torch.distributed.HashStore()  # of one process; torchrun makes one for several
+    >>> torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    >>> bag = rd.ShardedEmbeddingBag(10, 2, mode="sum")
+    >>> bag
+    ShardedEmbeddingBag(10, 2, mode='sum', rows 0 to 9 of this rank)
+    >>> bag(torch.tensor([7, 2, 7]), torch.tensor([0, 2])).shape
+    torch.Size([2, 2])
+    >>> torch.distributed.destroy_process_group()
     """
 
     def __init__(
