@@ -7,7 +7,7 @@ from typing import Any
 
 from griffe import Extension, Object
 
-_DOCTEST = re.compile(r"^([ ]*)>>> .*(?:\n\1\S.*)*", re.MULTILINE)
+_DOCTEST = re.compile(r"^([ ]*)>>> .*(?:\n\1.*\S.*)*", re.MULTILINE)
 
 
 def fence(text: str) -> str:

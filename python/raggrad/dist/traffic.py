@@ -16,10 +16,12 @@ class Traffic:
 
     @property
     def bytes(self) -> int:
+        """All that was sent, without what the network adds."""
         return self.bytes_of.total()
 
     @property
     def messages(self) -> int:
+        """How many messages there were."""
         return self.messages_of.total()
 
     def __repr__(self) -> str:

@@ -46,6 +46,7 @@ class SGD:
     learning_rate: Any
 
     def init(self, table: Any) -> tuple[()]:
+        """The state before the first step: none."""
         return ()
 
 
@@ -69,6 +70,7 @@ class Adagrad:
     epsilon: float = 1e-7
 
     def init(self, table: Any) -> jax.Array:
+        """The state before the first step: `initial_accumulator` everywhere."""
         return jnp.full(table.shape, self.initial_accumulator, _state_type(table))
 
 
@@ -102,6 +104,7 @@ class Adam:
     epsilon: float = 1e-8
 
     def init(self, table: Any) -> AdamState:
+        """The state before the first step: zeros."""
         m, v = (jnp.zeros(table.shape, _state_type(table)) for _ in range(2))
         return AdamState(m, v, jnp.zeros((), np.int32))
 

@@ -53,6 +53,7 @@ class VariantArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The dimensions of the array; () for a scalar."""
         return self._shape
 
     def __len__(self) -> int:

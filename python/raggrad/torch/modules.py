@@ -41,6 +41,7 @@ class EmbeddingBag(nn.EmbeddingBag):
     def forward(
         self, input: Tensor | Ragged, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
+        """The pooled rows: raggrad.torch.embedding_bag with the module's table and options."""
         return embedding_bag(
             input,
             self.weight,
@@ -78,6 +79,7 @@ class Embedding(nn.Embedding):
             keep_coalesced(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
+        """Rows of the table: raggrad.torch.embedding with the module's options."""
         return embedding(
             input,
             self.weight,
