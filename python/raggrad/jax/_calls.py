@@ -121,7 +121,7 @@ def array_of(function: str, argument: str, value: Any, types: Sequence[str] = ()
     """The argument as an array, of one of these types if there are any."""
     try:
         array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         fail(function, f"{argument}: expected an array, got {type(value).__name__}: {error}", TypeError)
     if types and array.dtype.name not in types:
         fail(function, f"{argument}: expected {', '.join(types)}, got {array.dtype.name}", TypeError)
@@ -136,11 +136,27 @@ def real_of(function: str, argument: str, value: Any) -> jax.Array:
     return array
 
 
+def integers_of(function: str, argument: str, value: Any, types: Sequence[str] = ()) -> jax.Array:
+    """As array_of. Integers of other frameworks that JAX has no type for end at the limits of its own.
+
+    JAX would drop their upper halves, and numbers out of range could get into it.
+    """
+    if hasattr(value, "__array__") and not isinstance(value, jax.Array):
+        value = np.asarray(value)
+        kind = jax.dtypes.canonicalize_dtype(value.dtype) if value.dtype.kind in "iu" else value.dtype
+        if kind != value.dtype:
+            limits = np.iinfo(kind)
+            value = np.clip(value, limits.min, limits.max).astype(kind)
+    return array_of(function, argument, value, types)
+
+
 def number_of(function: str, argument: str, value: Any) -> jax.Array:
-    """A whole number, int32, which may be traced."""
-    number = array_of(function, argument, value, INTEGERS)
+    """A whole number, int32, which may be traced. Others end at the limits of int32."""
+    number = integers_of(function, argument, value, INTEGERS)
     if number.ndim != 0:
         fail(function, f"{argument}: expected a number, got shape {number.shape}")
+    if number.dtype.name in ("int64", "uint64", "uint32"):
+        number = number.clip(min=-MOST if number.dtype.name == "int64" else 0, max=MOST)
     return number.astype(np.int32)
 
 
@@ -154,7 +170,7 @@ def rows_of(function: str, argument: str, value: Any, types: Sequence[str] = FLO
 
 def ids_of(function: str, argument: str, ids: Any, count: int | None = None) -> jax.Array:
     """Ids as int32 or int64; other types of integers are converted."""
-    array = array_of(function, argument, ids)
+    array = integers_of(function, argument, ids)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         if array.size:
             fail(function, f"{argument}: expected integers, got {array.dtype.name}", TypeError)

@@ -14,12 +14,12 @@ from ._calls import (
     INTEGERS,
     Settings,
     Shaped,
-    array_of,
     call,
     call_in_command_buffers,
     differentiable,
     dimension_of,
     ids_of,
+    integers_of,
     mode_of,
     on_platform,
     rows_of,
@@ -128,7 +128,7 @@ def _segment(
 def _segments_in(function: str, segment_ids: Any) -> int:
     """The largest id plus one. Ids that are known when a function is traced can be read there, too."""
     with jax.ensure_compile_time_eval():
-        ids = array_of(function, "segment_ids", segment_ids)
+        ids = integers_of(function, "segment_ids", segment_ids)
         if isinstance(ids, jax.core.Tracer):
             text = "num_segments: expected an int, because the ids are not known when the function is traced"
             raise jax.errors.ConcretizationTypeError(ids, f"raggrad.jax.{function}: {text}")

@@ -18,6 +18,7 @@ from ._calls import (
     array_of,
     exportable,
     fail,
+    integers_of,
     mode_of,
     number_of,
     size_of,
@@ -144,7 +145,7 @@ def _dims(function: str, argument: str, numbers: Sequence[int]) -> tuple[int, ..
 
 
 def _operands(function: str, indices: Any, values: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    places = array_of(function, "indices", indices)
+    places = integers_of(function, "indices", indices)
     entries = array_of(function, "values", values, FLOATS + INTEGERS + OTHERS)
     if entries.ndim != 1:
         fail(function, f"values: expected 1 dimension, got shape {entries.shape}")

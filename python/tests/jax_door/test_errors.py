@@ -179,3 +179,32 @@ def test_a_jax_that_cannot_be_used(stub: str, text: str) -> None:
 
 def test_lists_are_taken() -> None:
     assert rj.embedding_bag(np.ones((2, 1), np.float32), [0, 1], [0, 0], 1, mode="sum").tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_integers_that_jax_cannot_hold_stay_out_of_range(kind: Any) -> None:
+    """JAX drops their upper halves: 2**32 + 1 would be 1."""
+    far = np.array([2**32 + 1, 2, 3], kind)
+    with pytest.raises(XlaError, match=re.escape("raggrad.jax.embedding_bag: an id is out of range [ids[0]")):
+        bag(ids=far)().block_until_ready()
+    with pytest.raises(XlaError, match=re.escape("raggrad.jax.sparse_segment_grad: an id is out of range [ids[0]")):
+        grad(ids=far)().values.block_until_ready()
+    assert rj.segment_sum(TABLE[:3], far, 3).tolist() == [[0.0] * 3, [0.0] * 3, [1.0] * 3]
+    with pytest.raises(ValueError, match=r"raggrad.jax.segment_sum: num_segments: expected 0 to 2147483647, got"):
+        rj.segment_sum(TABLE[:3], far)
+    assert rj.segment_sum(TABLE[:3], far % 4).tolist() == [[0.0] * 3, [1.0] * 3, [1.0] * 3, [1.0] * 3]
+
+
+def test_indices_that_jax_cannot_hold_stay_out_of_range() -> None:
+    far = np.array([[2**32], [1]])
+    assert rj.sparse_slice(far, IDS[:2], (9,), (0,), (9,)).values.tolist() == [2, 0]
+    with pytest.raises(XlaError, match=r"raggrad.jax.fill_empty_rows: indices\(0, 0\) is invalid"):
+        rj.fill_empty_rows(far, IDS[:2], (9,), 0)[1].block_until_ready()
+    with pytest.raises(XlaError, match=r"raggrad.jax.fill_empty_rows: .*count: expected 0 to 1"):
+        rj.fill_empty_rows(far[1:], IDS[:1], (9,), 0, count=np.int64(2**32 + 1))[1].block_until_ready()
+
+
+def test_a_wide_count_is_not_cut(x64: None) -> None:
+    for count in (np.int64(2**32 + 1), np.int64(-(2**40)), np.uint64(2**63)):
+        with pytest.raises(XlaError, match=r"raggrad.jax.fill_empty_rows: .*count: expected 0 to 1"):
+            rj.fill_empty_rows([[1]], IDS[:1], (9,), 0, count=count)[1].block_until_ready()
