@@ -29,6 +29,7 @@ _PACKAGE = Path(__file__).parents[1]
 _SOURCES = Path(__file__).with_name("sources")
 _INCLUDE = _PACKAGE / "include"
 _library: ctypes.CDLL | None = None
+_refused = ""  # why the library was not loaded, though it may be there
 
 
 def build() -> Path:
@@ -55,13 +56,18 @@ def build() -> Path:
 
 def load() -> None:
     """Loads the library if it was built. TensorFlow takes its kernels from then on."""
-    global _library
-    built = _place()
-    if built.exists():
+    global _library, _refused
+    try:
+        built = _place()
+        if not built.exists():
+            return
         _library = ctypes.CDLL(str(built))
-        _library.raggrad_tf_on_demand_calls.restype = ctypes.c_int64
-        _library.raggrad_tf_on_demand_calls.argtypes = [ctypes.c_char_p]
-        _library.raggrad_tf_on_demand_ask_memory(library.raggrad_tf_memory_allows)
+    except (OSError, RuntimeError) as error:  # a service has no home perhaps, or may not read it or run what lies there
+        _refused = str(error)
+        return
+    _library.raggrad_tf_on_demand_calls.restype = ctypes.c_int64
+    _library.raggrad_tf_on_demand_calls.argtypes = [ctypes.c_char_p]
+    _library.raggrad_tf_on_demand_ask_memory(library.raggrad_tf_memory_allows)
 
 
 def loaded() -> bool:
@@ -70,6 +76,8 @@ def loaded() -> bool:
 
 def why_not() -> str:
     """Why the kernels are not loaded, if they are not."""
+    if _refused:
+        return f"the library of raggrad.tf.build() cannot be loaded: {_refused}"
     if _place().exists():
         return "built after install() was called"
     reason = f"TensorFlow's C++ interface differs between versions, and there are no kernels for {tf.__version__} yet; "

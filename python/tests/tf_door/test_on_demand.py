@@ -16,11 +16,11 @@ from .door import calls, run, tf
 compiled = pytest.mark.skipif(not on_demand.loaded(), reason="no C++ compiler")
 
 STATUS = """
-import json, raggrad.tf
+import json, os, raggrad.tf
 texts = []
 {before}
 raggrad.tf.install()
-print(json.dumps([texts, raggrad.tf.status()["RaggedTensorToVariant"]]))
+print(json.dumps([texts, raggrad.tf.status()[os.environ.get("reported", "RaggedTensorToVariant")]]))
 """
 REFUSED = """
 try:
@@ -58,6 +58,26 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert texts[0].endswith("failed: no message")
     assert status.startswith("stock: ")
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_a_library_that_cannot_be_loaded_leaves_the_other_operators(tmp_path: Path) -> None:
+    broken = "from raggrad.tf import on_demand; file = on_demand._place(); file.parent.mkdir(); file.write_bytes(b'no')"
+    _, status = _status(tmp_path, broken, reported="SparseSegmentSum")
+    assert status == "raggrad"
+    _, status = _status(tmp_path)
+    assert status.startswith("stock: the library of raggrad.tf.build() cannot be loaded: ")
+    assert str(tmp_path) in status
+
+
+def test_a_user_without_a_home_can_install() -> None:
+    homeless = """
+import pathlib
+def home():
+    raise RuntimeError("no home")
+pathlib.Path.home = home
+"""
+    environment = {"XDG_CACHE_HOME": "", "reported": "SparseSegmentSum"}
+    assert json.loads(run(STATUS.format(before=homeless), **environment).splitlines()[-1])[1] == "raggrad"
 
 
 @compiled
