@@ -20,7 +20,8 @@ MOST = 2**31 - 1  # segments and rows that the engine counts
 REPORT = jax.ShapeDtypeStruct((12,), np.uint32)  # six numbers of 64 bits (raggrad/ops/padded.h)
 
 Shaped = jax.ShapeDtypeStruct
-FLOATS = ("float32", "bfloat16", "float16", "float64")
+HALVES_AND_SINGLES = ("float32", "bfloat16", "float16")
+FLOATS = (*HALVES_AND_SINGLES, "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 OTHERS = ("bool", "complex64", "complex128")
 

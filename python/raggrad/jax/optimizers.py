@@ -16,6 +16,7 @@ import numpy as np
 from jax import export
 
 from ._calls import (
+    HALVES_AND_SINGLES,
     Settings,
     Shaped,
     array_of,
@@ -130,7 +131,8 @@ def apply_rows(table: Any, rows: Rows, optimizer: SGD | Adagrad | Adam, state: A
     kind = next((kind for kind in _NUMBERS if isinstance(optimizer, kind)), None)
     if kind is None:
         fail(name, f"optimizer: expected raggrad.jax.SGD, Adagrad or Adam, got {type(optimizer).__name__}", TypeError)
-    values = rows_of(name, "rows.values", rows.values)
+    with_doubles = array.dtype == np.float64
+    values = rows_of(name, "rows.values", rows.values, ("float64",) if with_doubles else HALVES_AND_SINGLES)
     if values.shape[1:] != array.shape[1:]:
         fail(name, f"rows.values: expected shape {('size', *array.shape[1:])}, got {values.shape}")
     ids = ids_of(name, "rows.ids", rows.ids, values.shape[0])
@@ -159,7 +161,8 @@ _NUMBERS: dict[type[Any], tuple[str, ...]] = {SGD: (), Adagrad: ("epsilon",), Ad
 
 
 def _state_type(table: Any) -> Any:
-    return np.float64 if table.dtype == np.float64 else np.float32
+    """That of the table in JAX, which has no float64 by default."""
+    return np.float64 if jax.dtypes.canonicalize_dtype(table.dtype) == np.float64 else np.float32
 
 
 def _rate_of(function: str, optimizer: SGD | Adagrad | Adam, table: jax.Array) -> jax.Array | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,25 @@ def test_a_donated_table_changes_in_place() -> None:
     assert [leaf.unsafe_buffer_pointer() for leaf in (new_table, new_state.m, new_state.v)] == before
     assert table.is_deleted()
     assert int(new_state.step) == 1
+
+
+def test_doubles_are_not_mixed_with_others(x64: None) -> None:
+    def rows(dtype: str) -> Any:
+        return rj.sparse_segment_grad("sum", random_rows(2, dtype=dtype), jnp.array([3]), jnp.array([0]), ROWS)
+
+    for table, values, expected in (("float64", "float32", "float64"), ("bfloat16", "float64", "float32, bfloat16,")):
+        with pytest.raises(TypeError, match=f"raggrad.jax.apply_rows: rows.values: expected {expected}.* got {values}"):
+            rj.apply_rows(random_rows(dtype=table), rows(values), rj.SGD(0.1))
+    assert rj.apply_rows(random_rows(dtype="float16"), rows("float32"), rj.SGD(0.1))[0].dtype == np.float16
+
+
+@pytest.mark.parametrize("kind", [rj.Adagrad, rj.Adam])
+def test_states_of_numpys_tables_are_of_jaxs_type(kind: Any) -> None:
+    table = np.ones((4, WIDTH))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        states = jax.tree.leaves(kind(0.1).init(table))
+    assert states[0].dtype == np.float32
 
 
 def test_without_donation_the_table_stays() -> None:
