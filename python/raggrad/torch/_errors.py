@@ -85,9 +85,10 @@ def named(error: RuntimeError, function: str, **arguments: str) -> Exception:
     message = str(error)
     if found := _TYPE.match(message):
         expected, argument, got = found.groups()
-        return TypeError(
-            f"raggrad.torch.{function}: {arguments.get(argument, argument)}: expected {expected}, got {got}"
-        )
+        where = f"raggrad.torch.{function}: {arguments.get(argument, argument)}"
+        if (expected, got) in (("int", "int"), ("List[int]", "list")):
+            return ValueError(f"{where}: expected at most {2**63 - 1}, got more")
+        return TypeError(f"{where}: expected {expected}, got {got}")
     if found := _LAYOUT.match(message):
         got = found[1] or "a nested one"
         return NotImplementedError(f"raggrad.torch.{function}: expected dense tensors on a CPU or a GPU, got {got}")

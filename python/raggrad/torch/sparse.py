@@ -101,30 +101,35 @@ def coalesce(coo: Tensor, *, accumulation: str | None = None) -> Tensor:
     tensor([2., 5.])
     """
     _check_coo("coalesce", coo)
+    return _coalesced("coalesce", coo, accumulation)
+
+
+def _coalesced(name: str, coo: Tensor, accumulation: str | None) -> Tensor:
+    """coalesce inside of the function `name`."""
     if coo.is_coalesced():
         return coo
     if not (coo.is_floating_point() or coo.is_complex()):
         return coo.coalesce()
-    return _Coalesce.apply(coo, order_of(accumulation))
+    return _Coalesce.apply(coo, name, order_of(accumulation))
 
 
 class _Coalesce(torch.autograd.Function):
     """Both tensors have the same numbers at the same places, so the gradient passes unchanged."""
 
     @staticmethod
-    def forward(coo: Tensor, accumulation: str | None) -> Tensor:
+    def forward(coo: Tensor, name: str, accumulation: str | None) -> Tensor:
         places, shape = coo._indices(), coo.shape[: coo.sparse_dim()]
         count = torch.Size(shape).numel()
         if count > MAX_ROWS:
-            raise ValueError(f"raggrad.torch.coalesce: coo: expected at most {MAX_ROWS} places, got {count}")
+            raise ValueError(f"raggrad.torch.{name}: coo: expected at most {MAX_ROWS} places, got {count}")
         values = coo._values()
         parts = torch.view_as_real(values) if values.is_complex() else values
         try:
-            parts, unique = coalesce_rows(parts, _numbers_of(places, shape), count, accumulation)
+            parts, unique = coalesce_rows(parts, _numbers_of(name, places, shape), count, accumulation)
         except RuntimeError as error:
-            raise named(error, "coalesce", values="coo", rows="coo", indices="coo") from None
+            raise named(error, name, values="coo", rows="coo", indices="coo") from None
         values = torch.view_as_complex(parts) if values.is_complex() else parts
-        indices = torch.stack(torch.unravel_index(unique, shape)) if len(shape) > 1 else unique.unsqueeze(0)
+        indices = torch.stack(torch.unravel_index(unique, shape)) if len(shape) > 1 else unique.expand(len(shape), -1)
         return torch.sparse_coo_tensor(indices, values, coo.shape, is_coalesced=True, check_invariants=False)
 
     @staticmethod
@@ -133,17 +138,27 @@ class _Coalesce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return grad, None
+        return grad, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, coo: Tensor, accumulation: str | None) -> tuple[Tensor, None]:
+    def vmap(info: Any, in_dims: Any, coo: Tensor, *options: Any) -> tuple[Tensor, None]:
         """Inside of torch.vmap, but of a tensor that is the same for all examples."""
-        return _Coalesce.apply(coo, accumulation), None
+        return _Coalesce.apply(coo, *options), None
 
 
-def _numbers_of(places: Tensor, shape: torch.Size) -> Tensor:
-    """One number for every place: rows first."""
-    number = places[0]
+def _numbers_of(name: str, places: Tensor, shape: torch.Size) -> Tensor:
+    """One number for every place: rows first. With one dimension it is the row, which the operator checks; with more, a
+    column that is not there would be one of the next row.
+    """
+    if len(shape) != 1 and places.numel():
+        for dimension, (low, high) in enumerate(torch.stack(torch.aminmax(places, dim=1), 1).tolist()):
+            for index in (low, high):
+                if not 0 <= index < shape[dimension]:
+                    raise ValueError(
+                        f"raggrad.torch.{name}: coo: expected indices of 0 to {shape[dimension] - 1} in dimension "
+                        f"{dimension}, got {index}"
+                    )
+    number = places[0] if len(shape) else places.new_zeros(places.shape[1])
     for dimension in range(1, len(shape)):
         number = number * shape[dimension] + places[dimension]
     return number
@@ -234,7 +249,7 @@ def _entries_of(name: str, coo: Tensor) -> Tensor:
     if coo.dense_dim() != 0:
         raise ValueError(f"raggrad.torch.{name}: coo: expected no dense dimensions, got {coo.dense_dim()}")
     # Whole numbers have the same sum in any order.
-    return coalesce(coo) if coo.is_floating_point() else coo.coalesce()
+    return _coalesced(name, coo, None) if coo.is_floating_point() else coo.coalesce()
 
 
 def _coo(indices: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:

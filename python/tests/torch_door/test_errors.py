@@ -93,6 +93,26 @@ CASES = {
     "index_add integers": (lambda: rt.index_add(IDS, 0, IDS + 9, IDS), "index_add: index: expected 0 to 2, got"),
     "index_add to nothing": (lambda: rt.index_add(IDS[:0], 0, IDS, IDS), "index_add: index: expected none, because"),
     "coalesce places": (lambda: rt.coalesce(coo(IDS.double(), (2**20, 2**20))), "coalesce: coo: expected at most"),
+    "coalesce column": (
+        lambda: rt.coalesce(torch.sparse_coo_tensor(torch.tensor([[0, 0], [5, 1]]), torch.ones(2), (3, 3))),
+        "coalesce: coo: expected indices of 0 to 2 in dimension 1, got 5",
+    ),
+    "coalesce negative column": (
+        lambda: rt.fill_empty_rows(torch.sparse_coo_tensor(torch.tensor([[1, 0], [-1, 0]]), torch.ones(2), (3, 3)), 0),
+        "fill_empty_rows: coo: expected indices of 0 to 2 in dimension 1, got -1",
+    ),
+    "coalesce row": (
+        lambda: rt.coalesce(torch.sparse_coo_tensor(torch.tensor([[3, 0], [0, 0]]), torch.ones(2), (3, 3))),
+        "coalesce: coo: expected indices of 0 to 2 in dimension 0, got 3",
+    ),
+    "large number of segments": (
+        lambda: rt.segment_sum(WEIGHT[:3], IDS, 2**63),
+        "segment_sum: num_segments: expected at most 9223372036854775807, got more",
+    ),
+    "large start": (
+        lambda: rt.sparse_slice(coo(IDS.double()), [2**63], [1]),
+        "sparse_slice: start: expected at most 9223372036854775807, got more",
+    ),
     "dense dimensions": (lambda: rt.fill_empty_rows(coo(WEIGHT[:3]), 0.0), "fill_empty_rows: coo: expected no dense"),
     "no columns": (lambda: rt.fill_empty_rows(torch.zeros(3, 0).to_sparse(), 1.0), "fill_empty_rows: coo: expected c"),
     "start": (lambda: rt.sparse_slice(coo(IDS.double()), [0, 0], [1]), "sparse_slice: start: expected 1 numbers"),

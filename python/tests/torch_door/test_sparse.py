@@ -150,6 +150,15 @@ def test_coalesce(sparse_dims: int, dtype: Any, inner: tuple[int, ...]) -> None:
     check_gradients(ours.values(), theirs.values(), values)
 
 
+def test_coalesce_of_one_place_without_dimensions() -> None:
+    for count in (0, 3):
+        values = leaf(count)
+        tensor = torch.sparse_coo_tensor(torch.empty(0, count, dtype=torch.int64), values, ())
+        ours, theirs = rt.coalesce(tensor), tensor.coalesce()
+        assert ours.indices().shape == theirs.indices().shape
+        check_gradients(ours.values(), theirs.values(), values)
+
+
 def test_coalesced_tensors_are_returned_as_they_are() -> None:
     tensor = coo(leaf(5)).coalesce()
     assert rt.coalesce(tensor) is tensor
