@@ -86,6 +86,8 @@ class EmbeddingBagCollection(nn.Module):
         for name, shape in shapes:
             rows, dim = _checked_shape(name, shape)
             first = heights.get(dim, 0)
+            if str(name) in self._places:
+                raise ValueError(f"raggrad.torch.{_feature(name)}: expected one table of this name, got two")
             self._places[str(name)] = _Place(f"weight_{dim}", stacked.Table(first, rows, None), dim)
             heights[dim] = first + rows
         for dim, rows in heights.items():
@@ -189,7 +191,7 @@ class EmbeddingBagCollection(nn.Module):
     def _pool_stacked(self, weight: Tensor, names: list[str], bags: list[stacked.Bags]) -> Tensor:
         if self.sparse:
             refuse_data_parallel(f"raggrad.torch.{_CLASS}", weight, "its sparse gradients")
-        tables = [self._places[name].table for name in names]
+        tables = [self._place_of(name).table for name in names]
         unread = torch.compiler.is_compiling() or must_not_wait(weight) or not has_numbers(weight)
         together = stacked.stack(tables, bags, unread)
         try:
@@ -220,7 +222,7 @@ class EmbeddingBagCollection(nn.Module):
                     mode=self.mode,
                     per_sample_weights=weights,
                     include_last_offset=include_last_offset,
-                    padding_idx=self._places[name].table.padding_idx,
+                    padding_idx=self._place_of(name).table.padding_idx,
                 )
             except ValueError as error:
                 raise ValueError(str(error).replace("embedding_bag", _feature(name), 1)) from None

@@ -284,3 +284,13 @@ def test_errors_of_the_constructor() -> None:
             rt.EmbeddingBagCollection({"a": shape})
     with pytest.raises(ValueError, match="feature 'b': there is no such table"):
         rt.EmbeddingBagCollection({"a": (3, 1)})({"b": torch.tensor([[0]])})
+
+
+def test_names_that_are_numbers() -> None:
+    tables = rt.EmbeddingBagCollection({1: (5, 4), 2: (3, 4)})
+    ids = torch.tensor([[1, 2]])
+    assert list(tables({2: ids, 1: ids})) == [2, 1]
+    with pytest.raises(ValueError, match=r"feature '2': .*\[0, 3\)"):
+        tables({1: ids, 2: ids + 1})
+    with pytest.raises(ValueError, match="feature '1': expected one table of this name, got two"):
+        rt.EmbeddingBagCollection({1: (5, 4), "1": (3, 4)})
