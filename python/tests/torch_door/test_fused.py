@@ -276,3 +276,16 @@ def test_gradients_of_weights_are_differentiated_once() -> None:
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()
     del optimizer
+
+
+def test_a_scaler_of_gradients_says_why_it_cannot_be() -> None:
+    bag = bag_of()
+    optimizer, scaler = rt.optim.SparseAdam(bag.parameters(), fused=True), torch.amp.GradScaler("cpu")
+    scaler.scale(bag(torch.tensor([[1, 2]])).sum()).backward()
+    with pytest.raises(RuntimeError, match=r"optim\.SparseAdam: fused: expected False with a GradScaler"):
+        scaler.step(optimizer)
+    del optimizer
+    separate = rt.optim.SparseAdam([table := rt.EmbeddingBag(4, 2, sparse=True).weight])
+    scaler.scale(rt.embedding(torch.tensor([1, 2]), table, sparse=True).sum()).backward()
+    scaler.step(separate)
+    assert separate.state[table]["step"] == 1

@@ -131,6 +131,16 @@ class RowOptimizer(Optimizer):
         if self._steps_on_device(table) is None:
             self._updated.add(table)
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What torch.amp.GradScaler asks before a step. Otherwise it would say that it has seen no gradient."""
+        if self._fused:
+            raise RuntimeError(
+                f"{self._name}: fused: expected False with a GradScaler, which cannot undo its scale in a table that "
+                "backward has updated"
+            )
+        return False
+
     def make_states(self, table: Tensor) -> None:
         """Makes the states of a table now, and not in its first step."""
         self._rule(table, self.state[table], self.group_of(table))
