@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..indexed_slices import MAX_ROWS
-from ..torch._errors import whole_number
+from ..torch._errors import is_stacked, whole_number
 from ..torch._operators.segments import coalesce_rows
 from ..torch._operators.updates import apply_rows_
 from ..torch._optimizers.row_optimizer import RowOptimizer
@@ -165,10 +165,10 @@ class ShardedEmbeddingBag(Checkpoints):
         self, input: Any, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Pools the bags of this rank: torch.nn.EmbeddingBag.forward."""
-        if must_not_wait(self.weight):
+        if torch._C._are_functorch_transforms_active() or must_not_wait(self.weight):
             raise RuntimeError(
-                f"raggrad.dist.{_CLASS}: ranks wait for each other: not inside raggrad.torch.without_waiting() or a "
-                "CUDA graph"
+                f"raggrad.dist.{_CLASS}: ranks wait for each other: not inside torch.func, "
+                "raggrad.torch.without_waiting() or a CUDA graph"
             )
         refuse_data_parallel(f"raggrad.dist.{_CLASS}", self.weight, "shards, which have other rows on every rank")
         order = order_of(self.accumulation)
@@ -295,6 +295,8 @@ class _Pool(torch.autograd.Function):
             (table,) = ctx.saved_tensors
         except RuntimeError as error:  # it has changed since
             fault = error
+        if is_stacked(grad):
+            fault = NotImplementedError(f"raggrad.dist.{_CLASS}: torch.vmap cannot stack gradients that ranks sum")
         facts = {**module._facts(), "accumulation =": ctx.order, "gradients of (table, weights) wanted =": wanted}
         ranks.agree(facts, fault)
         grad = grad.contiguous()

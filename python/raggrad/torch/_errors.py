@@ -17,6 +17,7 @@ _TEXT = re.compile(r"([A-Z_]+): raggrad::\w+: (.*)", re.DOTALL)
 _TYPE = re.compile(r"raggrad::\w+\(\) Expected a value of type '(.*?)' for argument '(\w+)' .* found type '(.*?)'")
 _LAYOUT = re.compile(r"Could not run 'raggrad::\w+' with arguments from the '(\w+)' backend|raggrad\.\w+\.default$")
 _VMAP = re.compile(r"Batching rule not implemented for raggrad::")
+_STACKED_BY_AUTOGRAD = torch._C._dispatch_key_parse("Batched")
 _CLASSES: dict[str, type[Exception]] = {"INVALID_ARGUMENT": ValueError, "UNIMPLEMENTED": NotImplementedError}
 
 
@@ -51,11 +52,14 @@ def check_no_vmap(where: str, *values: Any) -> None:
     """Refuses to make a sparse tensor of tensors that torch.vmap has stacked, or to read one. `where` names function
     and argument.
     """
-    if torch._C._are_functorch_transforms_active() and any(_is_stacked(value) for value in values):
+    if torch._C._are_functorch_transforms_active() and any(is_stacked(value) for value in values):
         raise NotImplementedError(f"{where}: torch.vmap cannot stack sparse tensors")
 
 
-def _is_stacked(value: Any) -> bool:
+def is_stacked(value: Any) -> bool:
+    """Whether torch.vmap has made a tensor of several, or torch.autograd.grad(is_grads_batched=True) in its own way."""
+    if isinstance(value, Tensor) and torch._C._dispatch_keys(value).has(_STACKED_BY_AUTOGRAD):
+        return True
     while isinstance(value, Tensor) and _functorch.is_functorch_wrapped_tensor(value):
         if _functorch.is_batchedtensor(value):
             return True

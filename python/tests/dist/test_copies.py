@@ -157,3 +157,22 @@ def compile_model(rank: int) -> None:
 
 def test_compiled_models_leave_divided_tables_as_they_are() -> None:
     run(2, compile_model)
+
+
+def transform(rank: int) -> None:
+    """Neither torch.func nor stacked gradients reach a message: all ranks raise."""
+    ids = torch.tensor([[rank, 2]])
+    sharded, bag = rd.ShardedEmbeddingBag(ROWS, WIDTH), rt.EmbeddingBag(ROWS, WIDTH)
+    rd.register(bag)
+    with pytest.raises(RuntimeError, match=r"ShardedEmbeddingBag: ranks wait for each other: not inside torch\.func"):
+        torch.vmap(sharded)(ids[None])
+    for module, name in ((sharded, "ShardedEmbeddingBag"), (bag, "register")):
+        pooled = module(ids)
+        with pytest.raises(NotImplementedError, match=rf"raggrad\.dist\.{name}: torch\.vmap cannot stack"):
+            torch.autograd.grad(pooled, module.weight, torch.ones(3, 1, WIDTH), is_grads_batched=True)
+        pooled.sum().backward()  # the group still works
+        assert module.weight.grad is not None
+
+
+def test_transforms_are_refused() -> None:
+    run(2, transform)

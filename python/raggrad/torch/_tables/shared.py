@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._errors import is_stacked
 from .._operators.embeddings import bags_of_one, embedding, embedding_bag, grad_of_weights
 from .._operators.operator import once_differentiable
 from .._operators.updates import apply_rows_
@@ -91,6 +92,8 @@ def _remember(ctx: Any, table: Tensor, reducer: Reducer) -> None:
 
 def _reduced(ctx: Any, *arguments: Any) -> Tensor | None:
     """The gradient of the table; None if a fused optimizer has taken it."""
+    if is_stacked(arguments[0]):
+        raise NotImplementedError("raggrad.dist.register: torch.vmap cannot stack gradients that ranks sum")
     values, rows = ctx.reducer(*arguments, ctx.optimizer is not None)
     if ctx.optimizer is not None:
         # Every row is there once: the order of sums makes no difference.
