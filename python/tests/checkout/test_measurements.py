@@ -92,6 +92,7 @@ def test_a_measurement_says_what_where_when_and_how(file: Path) -> None:
 def test_every_measurement_is_on_a_page() -> None:
     shown = {found[2] for page in PAGES for found in tables.BLOCK.finditer(page.read_text())}
     assert shown == {file.stem for file in MEASUREMENTS}
+    assert {page for page in (ROOT / "docs").rglob("*.md") if tables.BLOCK.search(page.read_text())} <= set(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
