@@ -30,10 +30,12 @@ _VERDICT = {"ok": "yes", "BEHIND": "no"}
 
 
 def for_pages(measured: Measurement) -> Measurement:
-    """The same, with a table of targets if the tables are those of the benchmark program."""
+    """The same, with a table of targets if the tables are those of the benchmark program, and one of missed ones."""
     workloads, batches = measured.tables.get("workloads"), measured.tables.get("batches")
-    if workloads is None or batches is None:
+    if workloads is None:
         return measured
+    if batches is None:
+        return _with_missed_times(measured, workloads)
     targets = Table(["workload", "target", "measured", "reached"])
     targets.rows = [*_targets(workloads), *_tails(batches)]
     figures = {
@@ -45,6 +47,15 @@ def for_pages(measured: Measurement) -> Measurement:
         "missed": Table(targets.columns, [row for row in targets.rows if row[-1] == "no"]),
     }
     return replace(measured, tables={**measured.tables, **figures})
+
+
+def _with_missed_times(measured: Measurement, workloads: Table) -> Measurement:
+    """For programs whose target is a time, beside the one that was measured; "-" is none."""
+    if "target, ms" not in workloads.columns:
+        return measured
+    ours, target = workloads.columns.index("ms"), workloads.columns.index("target, ms")
+    missed = [row for row in workloads.rows if row[target] != "-" and float(row[ours]) > float(row[target])]
+    return replace(measured, tables={**measured.tables, "missed": Table(workloads.columns, missed)})
 
 
 def _heads(table: Table) -> list[str]:

@@ -169,6 +169,13 @@ def test_targets_stand_in_a_table_of_their_own() -> None:
         compared.for_pages(measured)
 
 
+def test_times_above_their_target_are_missed() -> None:
+    measured = Measurement("a title", [], "a machine", "2026-01-02", "a command")
+    rows = [["fast", 1.0, "1.100"], ["slow", 1.2, "1.100"], ["free", 9.0, "-"]]
+    measured.tables = {"workloads": Table(["workload", "ms", "target, ms"], rows)}
+    assert compared.for_pages(measured).tables["missed"].rows == [rows[1]]
+
+
 def test_pages_explain_every_workload_with_its_sizes() -> None:
     """Their tables name the start of a workload's name, and have every number of its sizes."""
 
