@@ -142,13 +142,19 @@ def integers_of(function: str, argument: str, value: Any, types: Sequence[str] =
 
     JAX would drop their upper halves, and numbers out of range could get into it.
     """
-    if hasattr(value, "__array__") and not isinstance(value, jax.Array):
+    if _is_on_host(value):
         value = np.asarray(value)
         kind = jax.dtypes.canonicalize_dtype(value.dtype) if value.dtype.kind in "iu" else value.dtype
         if kind != value.dtype:
             limits = np.iinfo(kind)
             value = np.clip(value, limits.min, limits.max).astype(kind)
     return array_of(function, argument, value, types)
+
+
+def _is_on_host(value: Any) -> bool:
+    """Whether it is an array of another framework in host memory."""
+    others = hasattr(value, "__array__") and not isinstance(value, jax.Array)
+    return others and not hasattr(value, "__cuda_array_interface__")
 
 
 def number_of(function: str, argument: str, value: Any) -> jax.Array:
@@ -201,8 +207,30 @@ def dimension_of(function: str, argument: str, number: Any) -> int:
     return number if export.is_symbolic_dim(number) else size_of(function, argument, number)
 
 
+def flag_of(function: str, argument: str, value: Any) -> bool:
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        text = f"{argument}: expected True or False, known when the function is traced, got {value!r}"
+        return fail(function, text, TypeError)
+
+
+def scalar_of(function: str, argument: str, value: Any, like: jax.Array) -> jax.Array:
+    """A scalar of the type that `like` has, of a value that this type can hold."""
+    scalar = array_of(function, argument, value)
+    if scalar.ndim:
+        fail(function, f"{argument}: expected a scalar, got shape {scalar.shape}")
+    for kind in (jnp.inexact, jnp.complexfloating):
+        if jnp.issubdtype(scalar.dtype, kind) and not jnp.issubdtype(like.dtype, kind):
+            fail(function, f"{argument}: expected {like.dtype.name}, got {scalar.dtype.name}", TypeError)
+    try:
+        return jnp.asarray(value, like.dtype)
+    except OverflowError as error:
+        return fail(function, f"{argument}: expected {like.dtype.name}, got {value!r}: {error}")
+
+
 def check_word(function: str, argument: str, word: str) -> None:
-    if word not in ("sum", "mean", "sqrtn"):
+    if not isinstance(word, str) or word not in ("sum", "mean", "sqrtn"):
         fail(function, f"{argument}: expected 'sum', 'mean' or 'sqrtn', got {word!r}")
 
 

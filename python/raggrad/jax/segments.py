@@ -18,6 +18,7 @@ from ._calls import (
     call_in_command_buffers,
     differentiable,
     dimension_of,
+    flag_of,
     ids_of,
     integers_of,
     mode_of,
@@ -57,7 +58,9 @@ def segment_sum(
     rows = rows_of(name, "data", data, ())
     if jnp.issubdtype(rows.dtype, jnp.number) and rows.dtype.name not in FLOATS + INTEGERS:
         ids = ids_of(name, "segment_ids", segment_ids, rows.shape[0])
-        return jax.ops.segment_sum(rows, ids, num_segments, indices_are_sorted, unique_indices)
+        mode_of(name, accumulation)  # checks it; JAX's sums are what they are
+        count = _count_of(name, num_segments, segment_ids)
+        return jax.ops.segment_sum(rows, ids, count, indices_are_sorted, unique_indices)
     return _segment(name, "sum", rows, segment_ids, num_segments, indices_are_sorted, accumulation)
 
 
@@ -112,17 +115,20 @@ def _segment(
 ) -> jax.Array:
     rows = rows_of(function, "data", data, FLOATS + INTEGERS if combiner == "sum" else FLOATS)
     ids = ids_of(function, "segment_ids", segment_ids, rows.shape[0])
-    if num_segments is None:
-        num_segments = _segments_in(function, segment_ids)
     settings = Settings(
         function,
         combiner,
-        num_segments=dimension_of(function, "num_segments", num_segments),
+        num_segments=_count_of(function, num_segments, segment_ids),
         num_rows=rows.shape[0],
-        sorted_ids=bool(sorted_ids),
+        sorted_ids=flag_of(function, "indices_are_sorted", sorted_ids),
         accumulation=mode_of(function, accumulation),
     )
     return pool(*alike(rows, ids), settings)
+
+
+def _count_of(function: str, num_segments: int | None, segment_ids: Any) -> int:
+    count = _segments_in(function, segment_ids) if num_segments is None else num_segments
+    return dimension_of(function, "num_segments", count)
 
 
 def _segments_in(function: str, segment_ids: Any) -> int:

@@ -21,6 +21,7 @@ from ._calls import (
     integers_of,
     mode_of,
     number_of,
+    scalar_of,
     size_of,
 )
 from ._entries import Box, filled, sliced
@@ -93,9 +94,7 @@ def fill_empty_rows(
     dims = _dims(name, "shape", shape)
     places, entries = _operands(name, indices, values, dims)
     room = entries.shape[0] + dims[0] if max_entries is None else size_of(name, "max_entries", max_entries)
-    default = jnp.asarray(default_value, entries.dtype)
-    if default.ndim:
-        fail(name, f"default_value: expected a scalar, got shape {default.shape}")
+    default = scalar_of(name, "default_value", default_value, entries)
     if count is not None:
         count = number_of(name, "count", count)
     box = Box(name, dims, (), (), room, mode_of(name, accumulation))
@@ -139,7 +138,9 @@ def sparse_slice(
 
 
 def _dims(function: str, argument: str, numbers: Sequence[int]) -> tuple[int, ...]:
-    if not hasattr(numbers, "__len__"):
+    try:
+        len(numbers)
+    except TypeError:
         fail(function, f"{argument}: expected a number for every dimension, got {numbers!r}", TypeError)
     return tuple(size_of(function, f"{argument}[{place}]", number) for place, number in enumerate(numbers))
 

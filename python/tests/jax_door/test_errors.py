@@ -36,6 +36,10 @@ def apply(table: Any = TABLE, rows: Any = ROWS, optimizer: Any = None, state: An
     return lambda: rj.apply_rows(table, rows, optimizer or rj.SGD(0.1), state)
 
 
+def filled(default: Any, values: Any = IDS) -> Callable[[], Any]:
+    return lambda: rj.fill_empty_rows(IDS[:, None], values, (9,), default)
+
+
 # Known when the function is traced.
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mode": (bag(mode="max"), ValueError, "embedding_bag: mode: expected 'sum', 'mean' or 'sqrtn', got 'max'"),
@@ -102,6 +106,40 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "fill_empty_rows: indices: expected int32 or int64, got float32",
     ),
     "start": (lambda: rj.sparse_slice(IDS[:, None], IDS, (9,), (0, 0), (9,)), ValueError, "sparse_slice: start: expec"),
+    "a number for a shape": (
+        lambda: rj.sparse_slice(IDS[:, None], IDS, np.array(9), (0,), (9,)),
+        TypeError,
+        "sparse_slice: shape: expected a number for every dimension, got array(9)",
+    ),
+    "no default": (filled(None), TypeError, "fill_empty_rows: default_value: expected an array, got NoneType"),
+    "half a default": (filled(1.5), TypeError, "fill_empty_rows: default_value: expected int32, got float32"),
+    "complex default": (filled(1j, TABLE[0]), TypeError, "fill_empty_rows: default_value: expected float32, got com"),
+    "large default": (
+        filled(300, IDS.astype("uint8")),
+        ValueError,
+        "fill_empty_rows: default_value: expected uint8, got 300: ",
+    ),
+    "modes": (bag(mode=np.array(["sum", "mean"])), ValueError, "embedding_bag: mode: expected 'sum', 'mean' or"),
+    "traced flag": (
+        lambda: jax.jit(lambda known: rj.segment_sum(IDS, IDS, 4, known))(True),
+        TypeError,
+        "segment_sum: indices_are_sorted: expected True or False, known when the function is traced, got ",
+    ),
+    "segments of complex data": (
+        lambda: rj.segment_sum(1j * IDS, IDS, -1),
+        ValueError,
+        "segment_sum: num_segments: expected 0 to 2147483647, got -1",
+    ),
+    "complex data's accumulation": (
+        lambda: rj.segment_sum(1j * IDS, IDS, 4, accumulation="best"),
+        ValueError,
+        "segment_sum: no such accumulation",
+    ),
+    "long id": (
+        lambda: rj.segment_sum(IDS, [0, 1, 2**32], 4),
+        TypeError,
+        "segment_sum: segment_ids: expected an array, got list: ",
+    ),
     "default": (lambda: rj.fill_empty_rows(IDS[:, None], IDS, (9,), IDS), ValueError, "fill_empty_rows: default_value"),
 }  # fmt: skip
 
