@@ -34,7 +34,7 @@ def can_be_captured(table: Tensor) -> bool:
 
 
 def being_captured(table: Tensor) -> bool:
-    return can_be_captured(table) and torch.cuda.is_current_stream_capturing()
+    return table.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class GraphSteps:
