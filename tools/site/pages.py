@@ -73,10 +73,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_post_build(config: Any) -> None:
-    """Refuses a site that loads anything from elsewhere."""
+    """Refuses a site that loads anything from elsewhere, and pages of several titles, whose contents are not shown."""
     for file in Path(config["site_dir"]).rglob("*"):
         if file.suffix in (".html", ".css") and (found := _LOADED.search(file.read_text())):
             raise SystemExit(f"{file.relative_to(config['site_dir'])} loads {found[0]}")
+        if file.suffix == ".html" and file.read_text().count("<h1") > 1:
+            raise SystemExit(f"{file.relative_to(config['site_dir'])} has several headings of the first level")
 
 
 def _link(picture: str, text: str, target: str, here: str, page: Any, config: Any) -> str:

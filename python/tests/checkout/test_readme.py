@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
+from types import SimpleNamespace
 
 import pytest
 from pages import PAGES, ROOT, programs, run
@@ -36,3 +39,11 @@ def test_the_promises_about_bits_name_tests_that_exist() -> None:
         assert [name for name in re.findall(r"[\w.]+", names) if name.split(".")[-1] not in tests[file]] == [], file
     python = "".join(f"{file.stem}\n{file.read_text()}" for file in (ROOT / "python" / "tests").rglob("*.py"))
     assert [name for name in re.findall(r"\btest_\w+", page) if name not in python] == []
+
+
+def test_doctests_on_the_site_keep_their_whole_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A package that only `make docs` installs.
+    monkeypatch.setitem(sys.modules, "griffe", SimpleNamespace(Extension=object, Object=object))
+    fence = runpy.run_path(str(ROOT / "tools" / "site" / "doctests.py"))["fence"]
+    doctest = "    >>> ragged\n    Ragged([[1.],\n            []], dtype='float32')\n    >>> 1\n    1"
+    assert fence(f"Words.\n\n{doctest}\n\n    More.") == f"Words.\n\n    ```pycon\n{doctest}\n    ```\n\n    More."
