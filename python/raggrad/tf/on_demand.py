@@ -45,8 +45,14 @@ def build() -> Path:
     >>> raggrad.tf.build()  # doctest: +SKIP
     PosixPath('/home/me/.cache/raggrad/tf-2.21.0-d14a028c2a3a2bc9.so')
     """
-    built = _place()
-    built.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        built = _place()
+        built.parent.mkdir(parents=True, exist_ok=True)
+        built.with_suffix(".lock").touch()
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        raise RuntimeError(
+            f"raggrad.tf.build: no place for the library: {error}; the environment variable XDG_CACHE_HOME may name one"
+        ) from error
     with open(built.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes, one compiles and the others wait
         if not built.exists():

@@ -69,6 +69,14 @@ def test_a_library_that_cannot_be_loaded_leaves_the_other_operators(tmp_path: Pa
     assert str(tmp_path) in status
 
 
+def test_without_a_place_for_the_library_one_line_says_so() -> None:
+    texts, status = _status(Path("/dev/null"), REFUSED, reported="SparseSegmentSum")
+    assert len(texts) == 1
+    assert texts[0].startswith("raggrad.tf.build: no place for the library: ")
+    assert "XDG_CACHE_HOME" in texts[0]
+    assert status == "raggrad"
+
+
 def test_a_user_without_a_home_can_install() -> None:
     homeless = """
 import pathlib
