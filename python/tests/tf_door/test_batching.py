@@ -150,7 +150,7 @@ def test_sessions_do_not_share_resources() -> None:
 # A call leaves its gradient behind, so that a second one with the same id is refused: by that the program sees which
 # resources are still there.
 _RESET = """
-import os, threading, time
+import os, sys, threading, time
 import numpy as np
 import tensorflow as tf
 {install}
@@ -181,6 +181,7 @@ with tf.Graph().as_default():
         v1.Session.reset(server.target, containers)
         print(containers, kept())
     {then}
+sys.stdout.flush()
 os._exit(0)  # servers have no end
 """
 
