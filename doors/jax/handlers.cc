@@ -21,7 +21,7 @@ constexpr std::array<Renamed, 2> kUpdateNames = {{{"indices", "rows.ids"}, {"val
 constexpr std::array<Renamed, 3> kNames = {
     {{"max_full", "max_entries"}, {"max_kept", "max_entries"}, {"dense_shape", "shape"}}};
 
-// What run() returns, or its exception as an error.
+// Returns what run() does, or its exception as an error.
 template <class F>
 ffi::Error Caught(const F& run) noexcept {
   try {

@@ -66,7 +66,7 @@ class UnimplementedError(OpError, NotImplementedError):
 
 
 class InternalError(OpError, RuntimeError):
-    """What TensorFlow calls so: gradients that find no entry, a key of a batch that is listed twice."""
+    """TensorFlow's code for a gradient that finds no entry, and for a key of a batch that is listed twice."""
 
     code = "INTERNAL"
 

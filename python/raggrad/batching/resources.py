@@ -103,7 +103,7 @@ class Resource:
         self._runtime.set_limits(*self._key, limits)
 
     def statistics(self) -> Statistics:
-        """What happened to calls since the resource was made, and what it holds now."""
+        """Counts of calls since the resource was made, and of what it holds now."""
         return Statistics(*self._runtime.statistics(*self._key))
 
     def close(self) -> None:

@@ -95,3 +95,13 @@ def torch() -> Any:
 @pytest.fixture
 def cupy() -> Any:
     return OnGpu("cupy").module
+
+
+@pytest.fixture(scope="module")
+def jax() -> Any:
+    return OnGpu("jax").module
+
+
+@pytest.fixture(scope="module")
+def rj(jax: Any) -> Any:
+    return pytest.importorskip("raggrad.jax", exc_type=ImportError)

@@ -11,21 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import OnGpu
-
 IDS = [0, 1, 513, 4_097, 540_672, 540_673, 1_200_000]  # from 540,673 on the sort has larger tiles
 # A call that has too little scratch fails. Segments, rows, columns, and whether there are weights.
 GRADIENTS = [(1, 1, 1, False), (3_000, 2**31 - 1, 70, True), (3_000, 1, 1, True), (1, 2**31 - 1, 70, False)]
-
-
-@pytest.fixture(scope="module")
-def jax() -> Any:
-    return OnGpu("jax").module
-
-
-@pytest.fixture(scope="module")
-def rj(jax: Any) -> Any:
-    return pytest.importorskip("raggrad.jax", exc_type=ImportError)
 
 
 def random_ids(jax: Any, n: int, most: int) -> Any:
@@ -112,7 +100,7 @@ def test_replays_read_new_data(jax: Any, rj: Any, tmp_path: Path) -> None:
     flags = os.environ | {"XLA_FLAGS": f"--xla_gpu_graph_min_graph_size=1 --xla_dump_to={tmp_path}"}
     subprocess.run([sys.executable, "-c", REPLAYS], env=flags, check=True)
 
-    # What XLA runs, a line for each piece; those in a command buffer are indented.
+    # One line for each piece that XLA runs; those in a command buffer are indented.
     (written,) = tmp_path.glob("*jit_step.thunk_sequence_after_thunk_passes.txt")
     calls = [line for line in written.read_text().splitlines() if line.endswith(" kCustomCall")]
     assert len(calls) == 4

@@ -7,20 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import OnGpu
-
 MODES = ["sum", "mean", "sqrtn"]
 ROWS, SEGMENTS = 5_000, 700
-
-
-@pytest.fixture(scope="module")
-def jax() -> Any:
-    return OnGpu("jax").module
-
-
-@pytest.fixture(scope="module")
-def rj(jax: Any) -> Any:
-    return pytest.importorskip("raggrad.jax", exc_type=ImportError)
 
 
 def batch(seed: int = 0) -> tuple[np.ndarray, ...]:

@@ -133,7 +133,7 @@ class RowOptimizer(Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What torch.amp.GradScaler asks before a step. Otherwise it would say that it has seen no gradient."""
+        """Answers torch.amp.GradScaler before a step. Otherwise it would say that it has seen no gradient."""
         if self._fused:
             raise RuntimeError(
                 f"{self._name}: fused: expected False with a GradScaler, which cannot undo its scale in a table that "
