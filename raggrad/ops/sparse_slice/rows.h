@@ -9,11 +9,15 @@
 #include <span>
 #include <type_traits>
 
+#include "raggrad/cpu/prefetch.h"
 #include "raggrad/ops/sparse_slice/kernels.h"
 
 namespace raggrad::sparse_slice::on_cpu {
 
-inline constexpr int64_t kWord = 64;   // input rows that are compared with a box at a time
+inline constexpr int64_t kWord = 64;  // input rows that are compared with a box at a time
+// Rows between a prefetch and its use: a few kB, since the processor's own prefetching ends where a page does.
+inline constexpr int64_t kAhead = 256;
+inline constexpr int64_t kGroup = 16;  // rows whose cache lines are asked for at a time; more would wait for each other
 inline constexpr size_t kAnyDims = 0;  // the number of columns is known only at run time
 
 // The smallest box around some rows: the least and the largest index in each column. If the number of columns is known
@@ -82,15 +86,22 @@ class Rows {
 
   Box<kDims> OutputBox(int64_t begin, int64_t end) const noexcept {
     Box<kDims> box(Output(begin), boxed());
-    for (int64_t j = begin + 1; j < end; ++j) box.Include(Output(j), boxed());
+    for (int64_t j = begin + 1; j < end; ++j) {
+      cpu::Prefetch(output_, (j + kAhead) * static_cast<int64_t>(dims()));
+      box.Include(Output(j), boxed());
+    }
     return box;
   }
 
   // Which of the input rows [i, i + kWord), moved by -input_start, are in the box: one bit per row.
   uint64_t Inside(const Box<kDims>& box, int64_t i) const noexcept {
-    std::array<unsigned char, kWord> inside;  // bytes first, then bits: compilers vectorise this
-    for (int64_t k = 0; k < kWord; ++k) {
-      inside[static_cast<size_t>(k)] = box.Holds(Input(i + k), start_.data(), boxed()) ? 1 : 0;
+    std::array<unsigned char, kWord>
+        inside;  // bytes first, then bits: compilers vectorise this, but not with prefetches
+    for (int64_t k = 0; k < kWord; k += kGroup) {
+      PrefetchGroup(input_, i + k + kAhead);
+      for (int64_t row = k; row < k + kGroup; ++row) {
+        inside[static_cast<size_t>(row)] = box.Holds(Input(i + row), start_.data(), boxed()) ? 1 : 0;
+      }
     }
     uint64_t bits = 0;
     for (size_t k = 0; k < kWord; k += 8) {
@@ -121,6 +132,11 @@ class Rows {
   }
 
  private:
+  // Rows [first, first + kGroup): a cache line holds 8 indices.
+  void PrefetchGroup(const int64_t* rows, int64_t first) const noexcept {
+    const auto columns = static_cast<int64_t>(dims());
+    for (int64_t at = 0; at < kGroup * columns; at += 8) cpu::Prefetch(rows, first * columns + at);
+  }
   size_t dims() const noexcept { return kDims == kAnyDims ? start_.size() : kDims; }
   size_t boxed() const noexcept { return std::min(dims(), Box<kDims>::kMaxColumns); }
   const int64_t* Input(int64_t i) const noexcept { return input_ + i * static_cast<int64_t>(dims()); }

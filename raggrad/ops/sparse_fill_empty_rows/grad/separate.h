@@ -9,6 +9,7 @@
 #include "raggrad/core/scratch.h"
 #include "raggrad/cpu/chunks.h"
 #include "raggrad/cpu/first_error.h"
+#include "raggrad/cpu/prefetch.h"
 #include "raggrad/cpu/relay.h"
 #include "raggrad/ops/sparse_fill_empty_rows/grad/ascending.h"
 #include "raggrad/ops/sparse_fill_empty_rows/kernels.h"
@@ -59,13 +60,6 @@ class NamedPlaces {
   Scratch<uint64_t> bits_;
 };
 
-// Takes any place: it has not been checked yet.
-template <class E>
-void Prefetch(const E* values, int64_t place) noexcept {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(values) + static_cast<uintptr_t>(place) * sizeof(E);
-  __builtin_prefetch(reinterpret_cast<const void*>(address));
-}
-
 // Sets d_values[i] = grad_values[map[i]] and marks the place.
 template <class E>
 Status GatherAndMark(const GradProblem& p, Executor& executor, const cpu::Chunks& chunks, E* d_values,
@@ -83,7 +77,7 @@ Status GatherAndMark(const GradProblem& p, Executor& executor, const cpu::Chunks
         error.Report(i);
         return;
       }
-      if (i + kAhead < end) Prefetch(grad, map[i + kAhead]);
+      if (i + kAhead < end) cpu::Prefetch(grad, map[i + kAhead]);  // not checked yet
       d_values[i] = grad[place];
       set[place / 64] |= uint64_t{1} << place % 64;
     }
