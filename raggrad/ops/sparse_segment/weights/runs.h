@@ -30,6 +30,28 @@ void ForEachRun(const Seg* segment_ids, int64_t n, int64_t begin, int64_t end, c
   }
 }
 
+// Whether ids [begin, end), which are equal, are all of their run.
+template <class Seg>
+bool IsWholeRun(const Seg* segment_ids, int64_t n, int64_t begin, int64_t end) noexcept {
+  return (begin == 0 || segment_ids[begin - 1] != segment_ids[begin]) &&
+         (end == n || segment_ids[end] != segment_ids[begin]);
+}
+
+// Calls f(begin, end) for every run of equal segment ids that lies in more than one chunk.
+template <class Seg, class F>
+void ForEachCutRun(const Seg* segment_ids, const cpu::Chunks& chunks, const F& f) noexcept {
+  for (int64_t chunk = 1; chunk < chunks.count; ++chunk) {
+    const int64_t cut = chunks.begin(chunk);
+    const auto continues = [&](int64_t i) { return segment_ids[i] == segment_ids[cut]; };
+    int64_t begin = cut;
+    while (begin > chunks.begin(chunk - 1) && continues(begin - 1)) --begin;
+    if (begin == cut || !IsWholeRun(segment_ids, cut, begin, cut)) continue;  // no run, or one of the cut before
+    int64_t end = cut;
+    while (end < chunks.size && continues(end)) ++end;
+    f(begin, end);
+  }
+}
+
 // D(s) of the segment of ids [begin, end), summed as the call asks.
 template <class A>
 A DivisorOfRun(SegmentCombiner combiner, WeightDivisor divisor, const A* weights, int64_t begin, int64_t end,

@@ -1,4 +1,4 @@
-// CPU backend of the weights' gradient: a pass over the rows for the dot products, then a pass over the weights.
+// CPU backend of the weights' gradient: one pass over the rows, a segment at a time.
 #include <algorithm>
 
 #include "raggrad/cpu/isa_choice.h"
@@ -12,26 +12,6 @@
 
 namespace raggrad::sparse_segment::on_cpu {
 namespace {
-
-// Sets dots[i] to the dot product of grad[segment_ids[i]] and data[indices[i]].
-template <class T, class Idx, class Seg>
-Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, const Context& ctx) noexcept {
-  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &DotLoopsFor<I>(); });
-  if (!loops.ok()) return loops.status();
-  const DotRowsFunction<T, Idx> dot = (*loops)->template of<T>().template dot<Idx>();
-  const ForwardProblem& f = p.forward;
-  const DotJob<T, Idx> job = {f.data.As<T>(), width, f.indices.As<Idx>(), f.n(), dots};
-  const Seg* const segment_ids = f.segment_ids.As<Seg>();
-  Executor& executor = ExecutorOf(ctx);
-  const int64_t row_bytes = std::max<int64_t>(width, 1) * static_cast<int64_t>(sizeof(T));
-  return cpu::ForEachChunkUntilStopped(
-      executor, cpu::SplitRows(executor, f.n(), row_bytes), [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
-        for (int64_t begin = chunk_begin, end = begin; begin < chunk_end; begin = end) {
-          while (end < chunk_end && segment_ids[end] == segment_ids[begin]) ++end;
-          dot(job, p.grad.As<T>() + static_cast<int64_t>(segment_ids[begin]) * width, begin, end);
-        }
-      });
-}
 
 // Turns the dot products of a segment, ids [begin, end), into the gradient of its weights.
 template <class A>
@@ -63,6 +43,32 @@ void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t en
   }
 }
 
+// Computes the dot products of every segment, then calls finish(begin, end) for its ids, while they are in the cache.
+// Only segments that lie in several chunks wait until all chunks are done.
+template <class T, class Idx, class Seg, class F>
+Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, const Context& ctx,
+               const F& finish) noexcept {
+  const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &DotLoopsFor<I>(); });
+  if (!loops.ok()) return loops.status();
+  const DotRowsFunction<T, Idx> dot = (*loops)->template of<T>().template dot<Idx>();
+  const ForwardProblem& f = p.forward;
+  const DotJob<T, Idx> job = {f.data.As<T>(), width, f.indices.As<Idx>(), f.n(), dots};
+  const Seg* const segment_ids = f.segment_ids.As<Seg>();
+  Executor& executor = ExecutorOf(ctx);
+  const int64_t row_bytes = std::max<int64_t>(width, 1) * static_cast<int64_t>(sizeof(T));
+  const cpu::Chunks chunks = cpu::SplitRows(executor, f.n(), row_bytes);
+  const Status s =
+      cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
+        for (int64_t begin = chunk_begin, end = begin; begin < chunk_end; begin = end) {
+          while (end < chunk_end && segment_ids[end] == segment_ids[begin]) ++end;
+          dot(job, p.grad.As<T>() + static_cast<int64_t>(segment_ids[begin]) * width, begin, end);
+          if (IsWholeRun(segment_ids, f.n(), begin, end)) finish(begin, end);
+        }
+      });
+  if (s.ok()) ForEachCutRun(segment_ids, chunks, finish);
+  return s;
+}
+
 template <class T, class Idx, class Seg>
 Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noexcept {
   using A = SumType<T>;
@@ -82,26 +88,16 @@ Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noex
   if (!scratch.ok()) return scratch.status();
   A* const dots = in_place ? output->As<A>() : scratch->data();
   const int64_t width = Shape::Product(f.data.shape.tail()).value_or(0);
-  if (Status s = DotRows<T, Idx, Seg>(p, width, dots, ctx); !s.ok()) return s;
-
-  Executor& executor = ExecutorOf(ctx);
-  const Seg* const segment_ids = f.segment_ids.As<Seg>();
-  const auto finish = [&](int64_t begin, int64_t end) { Finish(f, weights->data(), begin, end, ctx, dots); };
-  const Status finished = Visit(WeightTypes<A>{}, values.dtype, [&]<class W>() -> Status {
+  const Status computed = Visit(WeightTypes<A>{}, values.dtype, [&]<class W>() {
     W* const out = output->As<W>();
-    return cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, f.n(), kWeightGrain),
-                                         [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
-                                           ForEachRun(segment_ids, f.n(), chunk_begin, chunk_end,
-                                                      [&](int64_t begin, int64_t end) {
-                                                        finish(begin, end);
-                                                        if constexpr (!std::is_same_v<W, A>) {
-                                                          for (int64_t i = begin; i < end; ++i)
-                                                            NarrowWeight(dots[i], out[i]);
-                                                        }
-                                                      });
-                                         });
+    return DotRows<T, Idx, Seg>(p, width, dots, ctx, [&](int64_t begin, int64_t end) {
+      Finish(f, weights->data(), begin, end, ctx, dots);
+      if constexpr (!std::is_same_v<W, A>) {
+        for (int64_t i = begin; i < end; ++i) NarrowWeight(dots[i], out[i]);
+      }
+    });
   });
-  if (!finished.ok()) return finished;
+  if (!computed.ok()) return computed;
   return output;
 }
 
