@@ -7,11 +7,19 @@
 namespace raggrad::sparse_segment {
 namespace {
 
-constexpr int64_t kBlock = 128;      // columns of half and bfloat16 whose sums wait for their rounding
-constexpr int64_t kAhead = 12;       // ids between a prefetch and its use: some 100 ns of work on short rows
-constexpr int64_t kMostAhead = 512;  // bytes that are prefetched of a row while its first columns are pooled
-constexpr int kSums = 4;             // partial sums of a segment of kSplit ids and more
+constexpr int64_t kBlock = 128;  // columns of half and bfloat16 whose sums wait for their rounding
+constexpr int kSums = 4;         // partial sums of a segment of kSplit ids and more
 constexpr int64_t kSplit = 16;
+
+// Ids between a prefetch and its use: as many as the segment has. Wide rows are pooled a few columns at a time, so the
+// lines come while the others of this segment's columns are pooled, and no part of the work asks for more than its own.
+template <Isa I>
+[[gnu::always_inline]] inline int64_t IdsAhead(int64_t begin, int64_t end) noexcept {
+  constexpr int64_t kLeast = 12;  // some 100 ns of work on short rows
+  constexpr int64_t kMost = 64;
+  const int64_t ids = end - begin;
+  return ids < kLeast ? kLeast : ids < kMost ? ids : kMost;
+}
 
 // Calls add(sum, id) for the ids of a segment, and combine() once the partial sums are complete. Ids behind the last
 // group of kSums are added afterwards, to sum 0.
@@ -43,9 +51,7 @@ template <Isa I, int kVectors, class T, class Idx>
   using V = typename Vector<I, A>::Type;
   constexpr int64_t kLanes = Vector<I, A>::kLanes;
   constexpr int64_t kColumns = kVectors * kLanes;
-  // The first columns of a row fetch the others as well: they come too soon after them for prefetches of their own.
-  constexpr int64_t kMost = kMostAhead / static_cast<int64_t>(sizeof(T));
-  const int64_t ahead = column > 0 ? kColumns : job.width < kMost ? job.width : kMost;
+  const int64_t ahead = IdsAhead<I>(begin, end);
   V sums[kSums][kVectors];
 #pragma GCC unroll 4
   for (int s = 0; s < kSums; ++s) {
@@ -53,7 +59,7 @@ template <Isa I, int kVectors, class T, class Idx>
     for (int v = 0; v < kVectors; ++v) sums[s][v] = StartOf<A>(begin, end) - V{};
   }
   const auto add = [&](int sum, int64_t id) __attribute__((always_inline)) {
-    if (id + kAhead < job.num_ids) PrefetchRow<I>(job.row(id + kAhead) + column, ahead);
+    if (id + ahead < job.num_ids) PrefetchRow<I>(job.row(id + ahead) + column, kColumns);
     const T* const row = job.row(id) + column;
     const A weight = job.weights[id];
     const auto add_columns = [&](const auto* values) __attribute__((always_inline)) {
@@ -91,8 +97,9 @@ template <Isa I, class T, class Idx>
   for (auto& sum : sums) {
     for (A& x : sum) x = StartOf<A>(begin, end);
   }
+  const int64_t ahead = IdsAhead<I>(begin, end);
   const auto add = [&](int sum, int64_t id) __attribute__((always_inline)) {
-    if (id + kAhead < job.num_ids) PrefetchRow<I>(job.row(id + kAhead) + column, columns);
+    if (id + ahead < job.num_ids) PrefetchRow<I>(job.row(id + ahead) + column, columns);
     const T* const row = job.row(id) + column;
     for (int64_t c = 0; c < columns; ++c) sums[sum][c] += Load<I>(row[c]) * job.weights[id];
   };
