@@ -20,6 +20,8 @@ FILTER ?= -(ids|entries):100000000
 COMMIT ?= HEAD
 # Whether the Python package of build/venv has the kernels for GPUs, which take minutes to compile: ON or OFF.
 RAGGRAD_CUDA ?= OFF
+# What build/venv gets as its Python package: tree, compiled there, or wheel, the one in build/wheels/.
+RAGGRAD_PACKAGE ?= tree
 
 VENV := build/venv
 VENV_LINT := build/venv-lint
@@ -115,7 +117,8 @@ test-pythons: any-wheel  ## the Python tests on the oldest and the newest CPytho
 	  build/venv-other/bin/python -m pytest -rs -n $(JOBS) $(addprefix --ignore=,$(TREE_TESTS) $(PROGRAM_TESTS) $(DOOR_TESTS)) </dev/null; \
 	done
 
-# Unpacks the source distribution, configures it, builds two programs and runs the tests that read the tree's files.
+# Unpacks the source distribution, configures it, builds two programs and runs the tests that read the tree's files. A
+# compiler cache that takes its folder for the base knows its files from the checkout's.
 .PHONY: test-sdist
 test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it is unpacked
 	rm -rf build/sdist
@@ -123,7 +126,7 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 	$(VENV)/bin/python -m build --sdist --outdir build/sdist .
 	mkdir build/sdist/tree
 	tar -xf build/sdist/raggrad-*.tar.gz -C build/sdist/tree --strip-components 1
-	cd build/sdist/tree && cmake --preset release -DRAGGRAD_CUDA=OFF && \
+	cd build/sdist/tree && export CCACHE_BASEDIR=$$PWD && cmake --preset release -DRAGGRAD_CUDA=OFF && \
 	  cmake --build --preset release -j $(JOBS) --target readme_example core_test && \
 	  ctest --preset release -R 'readme_example|core_test'
 	cd build/sdist/tree && $(CURDIR)/$(VENV)/bin/python -m pytest $(TREE_TESTS)
@@ -309,9 +312,13 @@ $(VENV)/.created $(OTHER_VENVS:=/.created): %/.created:
 	@touch $@
 
 $(VENV)/.raggrad: $(MODULE_FILES) | $(VENV)/.created
+ifeq ($(RAGGRAD_PACKAGE),wheel)
+	tools/setup/install_wheel.sh $(VENV) demo,test
+else
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(VENV)/$(PIP_INSTALL) --config-settings build-dir=build/wheel \
 	  --config-settings cmake.define.RAGGRAD_WERROR=$(WERROR) \
 	  --config-settings cmake.define.RAGGRAD_CUDA=$(RAGGRAD_CUDA) '.[demo,test]'
+endif
 	@touch $@
 
 $(VENV)/.interop: tools/setup/requirements-interop.txt | $(VENV)/.created
