@@ -30,7 +30,7 @@ def report() -> tuple[list[str], bool]:
         ("python", f"{platform.python_version()} ({platform.machine()} {platform.system()})"),
         ("numpy", metadata.version("numpy")),
         ("ml_dtypes", metadata.version("ml_dtypes")),
-        *((name, _version(name)) for name in _FRAMEWORKS),
+        *_framework_versions(),
         *doctor_doors.rows(),
         *doctor_gpu.rows(),
     ]
@@ -44,8 +44,9 @@ def _threads() -> str:
     return f"{_core.get_num_threads()}{remark}"
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+def _framework_versions() -> list[tuple[str, str]]:
+    # Looked up by what is imported: CuPy is installed as cupy-cuda13x and the like, TensorFlow also as tensorflow-cpu.
+    installed = metadata.packages_distributions()
+    return [
+        (name, metadata.version(installed[name][0]) if name in installed else "not installed") for name in _FRAMEWORKS
+    ]

@@ -67,6 +67,18 @@ def test_doctor() -> None:
         assert rows[name].strip()
 
 
+def test_doctor_knows_frameworks_by_what_is_imported(tmp_path: Path) -> None:
+    package, metadata = tmp_path / "cupy", tmp_path / "cupy_cuda13x-14.1.2.dist-info"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('no driver')")
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.1.2\n")
+    (metadata / "top_level.txt").write_text("cupy\n")
+    rows = dict(line.split(":", 1) for line in run("doctor", PYTHONPATH=str(tmp_path)).stdout.splitlines())
+    assert rows["cupy"].strip() == "14.1.2"
+    assert rows["cupy GPU"].strip() == "none found: no driver"
+
+
 def test_doctor_tells_of_bad_settings() -> None:
     result = run("doctor", RAGGRAD_ISA="sse5", RAGGRAD_NUM_THREADS="many")
     assert result.returncode == 1
