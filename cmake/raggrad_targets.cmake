@@ -173,7 +173,7 @@ set(RAGGRAD_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <c
 # of 35 and runs 15 s both times, sparse_segment_grad_test compiles in 7 s instead of 21 and runs 29 s instead of 24.
 set(RAGGRAD_LONG_TESTS
     float_environment_ops golden indexed_slices ragged_variant_forward ragged_variant_from_variant ragged_variant_grad
-    segment_order segment_plan sparse_fill_empty_rows_ascending sparse_fill_empty_rows_forward
+    segment_order segment_plan segments sparse_fill_empty_rows_ascending sparse_fill_empty_rows_forward
     sparse_fill_empty_rows_padded sparse_fill_empty_rows_reproducible sparse_segment_forward
     sparse_segment_forward_reproducible sparse_segment_grad sparse_segment_padded sparse_segment_reproducible
     sparse_segment_weights sparse_segment_weights_grad sparse_segment_weights_reproducible sparse_slice_forward
