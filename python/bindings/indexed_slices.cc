@@ -216,9 +216,9 @@ void DefineSegments(nb::module_& module) {
         const TensorView s = read.Ids("segment_ids", segment_ids);
         const int64_t rows = read.TableRows("num_rows", num_rows);
         const SegmentPooling pooling = read.Pooling(combiner, weights, g.dtype);
-        IndexedSlices out = RunOperator(read.keep, accumulation, [&](const Context& ctx) {
-          return SparseSegmentGradSlices(pooling, g, i, s, rows, ctx);
-        });
+        IndexedSlices out = RunOperator(
+            read.keep, accumulation,
+            [&](const Context& ctx) { return SparseSegmentGradSlices(pooling, g, i, s, rows, ctx); }, IsTiny(g, i));
         return nb::make_tuple(MakeOutput(std::move(out.values), grad), MakeOutput(std::move(out.indices), grad));
       },
       "op"_a, "combiner"_a, "grad"_a.none(), "indices"_a.none(), "segment_ids"_a.none(), "num_rows"_a.none(),

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -107,13 +108,24 @@ class InterruptibleExecutor final : public Executor {
   std::atomic<bool> stopped_ = false;
 };
 
+// Whether a call has so few numbers, 256 in all, that it may keep the GIL. It takes a few microseconds; to release the
+// GIL and to take it back would be a twentieth of that. For operators whose outputs cannot be larger than the product
+// of two operands.
+template <class... Views>
+bool IsTiny(const Views&... operands) noexcept {
+  constexpr int64_t kMost = 256;
+  const auto count = [&](const TensorView& view) { return std::min(view.shape.NumElements().value_or(kMost), kMost); };
+  return (count(operands) + ...) < kMost;
+}
+
 // Runs `call(ctx)` without the GIL, on this executor and with this host memory, and returns its result. `keep` has the
 // operands: if they are in device memory, it knows the stream and the memory of their framework.
 template <class F>
 auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Executor* executor, Allocator& memory,
-                   const F& call) {
+                   const F& call, bool keep_gil = false) {
   if (const Result<Isa> isa = ChooseIsa({}); !isa.ok()) Raise(isa.status());
-  const nb::gil_scoped_release released;
+  std::optional<nb::gil_scoped_release> released;
+  if (!keep_gil) released.emplace();
   Context ctx;
   ctx.allocator = &memory;
   ctx.executor = executor;
@@ -125,16 +137,17 @@ auto RunWithoutGil(const KeepAlive& keep, AccumulationArgument accumulation, Exe
   return call(std::as_const(ctx));
 }
 
-// Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile.
+// Runs `call(ctx)` and returns its value. Raises its error, or what a signal's handler raised meanwhile. `tiny`: the
+// call may keep the GIL.
 template <class F>
-auto RunOperator(const KeepAlive& keep, AccumulationArgument accumulation, const F& call) {
+auto RunOperator(const KeepAlive& keep, AccumulationArgument accumulation, const F& call, bool tiny = false) {
   InterruptibleExecutor executor(CurrentExecutor());
   CallMemory memory(BindingsAllocator(), BindingsLimit());
   using Outputs = std::remove_cvref_t<decltype(*call(std::declval<const Context&>()))>;
   constexpr bool kOnlyTensors = requires(Outputs & outputs) { TensorsOf(outputs); };
   // Work on device memory may use host memory after the call.
   const bool own = kOnlyTensors && !keep.source();
-  auto result = RunWithoutGil(keep, accumulation, &executor, own ? memory : BindingsAllocator(), call);
+  auto result = RunWithoutGil(keep, accumulation, &executor, own ? memory : BindingsAllocator(), call, tiny && own);
   executor.RaiseInterrupt();
   if (!result.ok()) Raise(result.status());
   if constexpr (kOnlyTensors) {

@@ -24,8 +24,8 @@ void DefineGrad(nb::module_& module, const char* op, decltype(&SparseFillEmptyRo
             ViewOf(reverse_index_map, {.op = op, .name = "reverse_index_map", .literal = DType::kInt64}, keep);
         const TensorView values = ViewOf(
             grad_values, {.op = op, .name = "grad_values", .attribute = "T", .stated = ParseDType(t, op, "T")}, keep);
-        FillEmptyRowsGradOutput out =
-            RunOperator(keep, accumulation, [&](const Context& ctx) { return compute(map, values, ctx); });
+        FillEmptyRowsGradOutput out = RunOperator(
+            keep, accumulation, [&](const Context& ctx) { return compute(map, values, ctx); }, IsTiny(map, values));
         static PyObject* type = nullptr;
         nb::object outputs[] = {MakeOutput(std::move(out.d_values), grad_values),
                                 MakeOutput(std::move(out.d_default_value), grad_values)};

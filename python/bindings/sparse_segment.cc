@@ -60,9 +60,12 @@ void DefineGrads(nb::module_& module, const char* v1, const char* v2) {
       [v2](nb::handle grad, nb::handle indices, nb::handle segment_ids, nb::handle dense_output_dim0, nb::handle t,
            nb::handle tidx, nb::handle tsegmentids, AccumulationArgument accumulation) {
         const Inputs in(v2, "dense_output_dim0", grad, indices, segment_ids, dense_output_dim0, t, tidx, tsegmentids);
-        SparseSegmentGradV2Output out = RunOperator(in.keep, accumulation, [&](const Context& ctx) {
-          return SparseSegmentGradV2(kCombiner, in.grad, in.indices, in.segment_ids, in.dim0, ctx);
-        });
+        SparseSegmentGradV2Output out = RunOperator(
+            in.keep, accumulation,
+            [&](const Context& ctx) {
+              return SparseSegmentGradV2(kCombiner, in.grad, in.indices, in.segment_ids, in.dim0, ctx);
+            },
+            IsTiny(in.grad, in.indices));
         static PyObject* type = nullptr;
         nb::object outputs[] = {MakeOutput(std::move(out.output), grad),
                                 MakeOutput(std::move(out.sorted_unique_indices), grad)};

@@ -24,9 +24,10 @@ nb::object Grad(nb::handle backprop_val_grad, nb::handle input_indices, nb::hand
   const TensorView before = ids(input_indices, "input_indices");
   const TensorView start = ids(input_start, "input_start");
   const TensorView after = ids(output_indices, "output_indices");
-  return MakeOutput(
-      RunOperator(keep, [&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); }),
-      backprop_val_grad);
+  return MakeOutput(RunOperator(
+                        keep, {}, [&](const Context& ctx) { return SparseSliceGrad(grad, before, start, after, ctx); },
+                        IsTiny(grad, before, after)),
+                    backprop_val_grad);
 }
 
 nb::object Slice(nb::handle indices, nb::handle values, nb::handle shape, nb::handle start, nb::handle size,
