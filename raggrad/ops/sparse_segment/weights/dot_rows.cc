@@ -37,8 +37,8 @@ struct Columns {
 // The dot products of grad with the rows of kRows ids. Lane l sums the products of columns l, l + 16, l + 32, ... left
 // to right from +0. Then lanes l and l + 8 are added, l and l + 4, l and l + 2, and the last two.
 //
-// Rows of later ids are prefetched a line at a time, between products: a processor waits for some 12 lines at once, and
-// would do nothing else while it is asked for more (segment-A with power-law ids took 1.25 times as long).
+// Rows of later ids are prefetched a line or two at a time, between products: a processor waits for some 12 lines at
+// once, and would do nothing else while it is asked for more (segment-A with power-law ids took 1.25 times as long).
 template <Isa I, int kRows, class T, class Idx>
 [[gnu::always_inline]] inline void Dot(const DotJob<T, Idx>& job, const T* grad, int64_t id) noexcept {
   using A = SumType<T>;
@@ -56,7 +56,7 @@ template <Isa I, int kRows, class T, class Idx>
     const Columns<I, T> g(grad + c);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      __builtin_prefetch(later[r] + c);
+      PrefetchRow<I>(later[r] + c, kDotLanes);
       const Columns<I, T> x(rows[r] + c);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[r][v] += g.vectors[v] * x.vectors[v];
