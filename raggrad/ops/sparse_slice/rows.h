@@ -17,7 +17,8 @@ namespace raggrad::sparse_slice::on_cpu {
 inline constexpr int64_t kWord = 64;  // input rows that are compared with a box at a time
 // Rows between a prefetch and its use: a few kB, since the processor's own prefetching ends where a page does.
 inline constexpr int64_t kAhead = 256;
-inline constexpr int64_t kGroup = 16;  // rows whose cache lines are asked for at a time; more would wait for each other
+// Rows whose cache lines are asked for at a time; more would wait for each other.
+inline constexpr int64_t kPrefetched = 16;
 inline constexpr size_t kAnyDims = 0;  // the number of columns is known only at run time
 
 // The smallest box around some rows: the least and the largest index in each column. If the number of columns is known
@@ -95,11 +96,10 @@ class Rows {
 
   // Which of the input rows [i, i + kWord), moved by -input_start, are in the box: one bit per row.
   uint64_t Inside(const Box<kDims>& box, int64_t i) const noexcept {
-    std::array<unsigned char, kWord>
-        inside;  // bytes first, then bits: compilers vectorise this, but not with prefetches
-    for (int64_t k = 0; k < kWord; k += kGroup) {
-      PrefetchGroup(input_, i + k + kAhead);
-      for (int64_t row = k; row < k + kGroup; ++row) {
+    std::array<unsigned char, kWord> inside;  // bytes first, then bits: compilers vectorise the inner loop
+    for (int64_t k = 0; k < kWord; k += kPrefetched) {
+      PrefetchInput(i + k + kAhead);
+      for (int64_t row = k; row < k + kPrefetched; ++row) {
         inside[static_cast<size_t>(row)] = box.Holds(Input(i + row), start_.data(), boxed()) ? 1 : 0;
       }
     }
@@ -132,10 +132,10 @@ class Rows {
   }
 
  private:
-  // Rows [first, first + kGroup): a cache line holds 8 indices.
-  void PrefetchGroup(const int64_t* rows, int64_t first) const noexcept {
+  // Asks for input rows [first, first + kPrefetched): a cache line holds 8 indices.
+  void PrefetchInput(int64_t first) const noexcept {
     const auto columns = static_cast<int64_t>(dims());
-    for (int64_t at = 0; at < kGroup * columns; at += 8) cpu::Prefetch(rows, first * columns + at);
+    for (int64_t at = 0; at < kPrefetched * columns; at += 8) cpu::Prefetch(input_, first * columns + at);
   }
   size_t dims() const noexcept { return kDims == kAnyDims ? start_.size() : kDims; }
   size_t boxed() const noexcept { return std::min(dims(), Box<kDims>::kMaxColumns); }
