@@ -129,7 +129,7 @@ test-sdist: $(VENV)/.raggrad  ## build and test the source distribution where it
 	cd build/sdist/tree && export CCACHE_BASEDIR=$$PWD && cmake --preset release -DRAGGRAD_CUDA=OFF && \
 	  cmake --build --preset release -j $(JOBS) --target readme_example core_test && \
 	  ctest --preset release -R 'readme_example|core_test'
-	cd build/sdist/tree && $(CURDIR)/$(VENV)/bin/python -m pytest $(TREE_TESTS)
+	cd build/sdist/tree && $(CURDIR)/$(VENV)/bin/python -m pytest -rs $(TREE_TESTS)
 
 # The tests below need a framework. They run beside the wheel in build/wheels/, or beside one that is made here.
 
