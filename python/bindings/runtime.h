@@ -110,11 +110,14 @@ class InterruptibleExecutor final : public Executor {
 
 // Whether a call has so few numbers, 256 in all, that it may keep the GIL. It takes a few microseconds; to release the
 // GIL and to take it back would be a twentieth of that. For operators whose outputs cannot be larger than the product
-// of two operands.
+// of two operands. An operand without numbers may have any number of rows, which some calls count.
 template <class... Views>
 bool IsTiny(const Views&... operands) noexcept {
   constexpr int64_t kMost = 256;
-  const auto count = [&](const TensorView& view) { return std::min(view.shape.NumElements().value_or(kMost), kMost); };
+  const auto count = [&](const TensorView& view) {
+    const int64_t numbers = view.shape.NumElements().value_or(0);
+    return numbers == 0 ? kMost : std::min(numbers, kMost);
+  };
   return (count(operands) + ...) < kMost;
 }
 
