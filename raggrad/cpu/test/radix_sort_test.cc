@@ -39,7 +39,7 @@ TEST(RadixSortTest, IsAStableSortForEverySizeAndWidthOfKey) {
       testing::ForEachSetting([&](const Context& ctx) {
         std::vector<Record> work = records;
         std::vector<Record> spare(work.size());
-        const Result<Record*> sorted = RadixSort(ctx, work.data(), spare.data(), n, key_bits, KeyOf);
+        const Result<Record*> sorted = RadixSort(ctx, SortBuffers{work.data(), spare.data()}, n, key_bits, KeyOf);
         ASSERT_TRUE(sorted.ok());
         EXPECT_TRUE(std::equal(want.begin(), want.end(), *sorted)) << "n = " << n << ", " << key_bits << " bits";
       });
@@ -47,12 +47,113 @@ TEST(RadixSortTest, IsAStableSortForEverySizeAndWidthOfKey) {
   }
 }
 
-TEST(RadixSortTest, ReportsAFailedAllocation) {
-  std::vector<Record> work = RandomRecords(100, 20);
-  std::vector<Record> spare(work.size());
-  testing::ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
-    return WithOp("Sort", [&] { return RadixSort(ctx, work.data(), spare.data(), 100, 20, KeyOf).status(); });
+// Sorting does not depend on the instruction set.
+template <class F>
+void ForEachNumberOfThreads(const F& f) {
+  for (const int workers : testing::kWorkers) {
+    SCOPED_TRACE(std::to_string(workers) + " threads");
+    Context ctx;
+    ctx.executor = &testing::SharedExecutor(workers);
+    f(static_cast<const Context&>(ctx));
+  }
+}
+
+// 12 bytes: such records do not divide a cache line.
+struct LongRecord {
+  uint32_t key;
+  uint32_t position;
+  uint32_t unused;
+};
+
+// Memory of `count` elements that begins `offset` elements behind a line.
+template <class T>
+class Array {
+ public:
+  Array(int64_t count, int64_t offset) : memory_(*Scratch<T>::Make({}, count + offset)), offset_(offset) {}
+  T* data() noexcept { return memory_.data() + offset_; }
+
+ private:
+  Scratch<T> memory_;
+  int64_t offset_;
+};
+
+template <class T>
+struct Pair {
+  Array<T> values, spare;
+
+  Pair(int64_t count, int64_t offset) : values(count, offset), spare(count, offset) {}
+  SortBuffers<T> buffers() noexcept { return {values.data(), spare.data()}; }
+};
+
+// Sorts records, and two arrays with their positions.
+template <class R>
+void ExpectSortsAndCarries(const std::vector<Record>& records, int key_bits, int64_t offset) {
+  std::vector<Record> want = records;
+  std::ranges::stable_sort(want, {}, &Record::key);
+  const auto n = static_cast<int64_t>(records.size());
+  Pair<R> work(n, offset);
+  Pair<float> floats(n, offset);
+  Pair<double> doubles(n, offset);
+  ForEachNumberOfThreads([&](const Context& ctx) {
+    for (uint32_t i = 0; i < records.size(); ++i) {
+      R& record = work.values.data()[i];
+      record.key = records[i].key;
+      record.position = i;
+      floats.values.data()[i] = static_cast<float>(i);
+      doubles.values.data()[i] = i;
+    }
+    const auto key = [](const R& record) { return record.key; };
+    const Result<R*> sorted = RadixSort(ctx, work.buffers(), n, key_bits, key, floats.buffers(), doubles.buffers());
+    ASSERT_TRUE(sorted.ok());
+    const bool in_spare = *sorted == work.spare.data();
+    const float* const carried_float = (in_spare ? floats.spare : floats.values).data();
+    const double* const carried_double = (in_spare ? doubles.spare : doubles.values).data();
+    int64_t wrong = 0;
+    for (uint32_t i = 0; i < want.size(); ++i) {
+      const auto [record_key, position] = want[i];
+      const R& got = (*sorted)[i];
+      if (got.key != record_key || got.position != position) ++wrong;
+      if (carried_float[i] != static_cast<float>(position) || carried_double[i] != position) ++wrong;
+    }
+    EXPECT_EQ(wrong, 0) << n << " records, keys of " << key_bits << " bits, offset " << offset;
   });
+}
+
+TEST(RadixSortTest, CarriesOtherArraysAlong) {
+  for (const int64_t n : {2, 48, 49, 40'000}) ExpectSortsAndCarries<Record>(RandomRecords(n, 12), 12, /*offset=*/0);
+}
+
+// From 4 MiB on, records go to memory in groups, if they lie at lines.
+constexpr int64_t kMany = 600'011;
+
+TEST(RadixSortTest, SortsManyRecordsWhereverTheyLie) {
+  const std::vector<Record> records = RandomRecords(kMany, 20);
+  ExpectSortsAndCarries<Record>(records, 20, /*offset=*/0);
+  ExpectSortsAndCarries<Record>(records, 20, /*offset=*/3);
+  ExpectSortsAndCarries<LongRecord>(records, 20, /*offset=*/0);
+}
+
+// All keys are one, or all but few: groups of the other digits stay empty or begin in the middle.
+TEST(RadixSortTest, SortsManyRecordsOfFewKeys) {
+  for (const uint32_t modulus : {1U, 3U, 200'000U}) {
+    std::vector<Record> records(kMany);
+    for (uint32_t i = 0; i < records.size(); ++i) records[i] = {i % modulus == 0 ? 1'000'000 - i / modulus % 5 : 77, i};
+    ExpectSortsAndCarries<Record>(records, 20, /*offset=*/0);
+  }
+}
+
+TEST(RadixSortTest, ReportsAFailedAllocation) {
+  for (const int64_t n : {100, 600'000}) {
+    std::vector<Record> work = RandomRecords(n + 8, 20);
+    std::vector<Record> spare(work.size());
+    const auto first_line = [](std::vector<Record>& records) {  // what begins with a line can be streamed
+      return std::ranges::find_if(records, [](const Record& record) { return StartsLine(&record); });
+    };
+    const SortBuffers buffers = {&*first_line(work), &*first_line(spare)};
+    testing::ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
+      return WithOp("Sort", [&] { return RadixSort(ctx, buffers, n, 20, KeyOf).status(); });
+    });
+  }
 }
 
 }  // namespace

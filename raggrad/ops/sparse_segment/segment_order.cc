@@ -107,8 +107,10 @@ template <class Id>
 Result<SegmentOrder> Sorted(const Ids<Id>& ids, const cpu::Chunks& chunks, const Part* parts, int64_t kept,
                             const Context& ctx) noexcept {
   Executor& executor = ExecutorOf(ctx);
-  Result<Scratch<Record>> records = Scratch<Record>::Make(ctx, 2 * kept);
+  Result<Scratch<Record>> records = Scratch<Record>::Make(ctx, kept);
   if (!records.ok()) return records.status();
+  Result<Scratch<Record>> spare = Scratch<Record>::Make(ctx, kept);
+  if (!spare.ok()) return spare.status();
   Status made = cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t chunk, int64_t begin, int64_t end) {
     ForEachInRange(ids, begin, end, parts[chunk].place, [&](int64_t i, int64_t place) {
       (*records)[place] = {static_cast<uint32_t>(ids.values[i]), static_cast<uint32_t>(i)};
@@ -116,7 +118,7 @@ Result<SegmentOrder> Sorted(const Ids<Id>& ids, const cpu::Chunks& chunks, const
   });
   if (!made.ok()) return made;
   const auto key_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(ids.num_segments - 1)));
-  const Result<Record*> sorted = cpu::RadixSort(ctx, records->data(), records->data() + kept, kept, key_bits,
+  const Result<Record*> sorted = cpu::RadixSort(ctx, cpu::SortBuffers{records->data(), spare->data()}, kept, key_bits,
                                                 [](const Record& record) { return record.segment; });
   if (!sorted.ok()) return sorted.status();
   Result<SegmentOrder> order = MakeOrder(ids.count, kept, ctx);

@@ -30,8 +30,10 @@ class SortedOrder {
   // The rows must be in [0, problem.rows). Scratch: two records per entry, and the sort's counters.
   static Result<SortedOrder> Make(const ForwardProblem& problem, const Context& ctx) noexcept {
     const int64_t n = problem.n();
-    auto records = Scratch<Record>::Make(ctx, 2 * n);
+    auto records = Scratch<Record>::Make(ctx, n);
     if (!records.ok()) return records.status();
+    auto spare = Scratch<Record>::Make(ctx, n);
+    if (!spare.ok()) return spare.status();
     Record* const packed = records->data();
     const InputOrder input(problem);
     Executor& executor = ExecutorOf(ctx);
@@ -40,9 +42,9 @@ class SortedOrder {
         packed[i] = {static_cast<Number>(input.Row(i)), static_cast<Number>(i)};
       }
     });
-    const Result<Record*> sorted = Sort(ctx, packed, packed + n, n, static_cast<uint64_t>(problem.rows - 1));
+    const Result<Record*> sorted = Sort(ctx, {packed, spare->data()}, n, static_cast<uint64_t>(problem.rows - 1));
     if (!sorted.ok()) return sorted.status();
-    return SortedOrder(*std::move(records), *sorted);
+    return SortedOrder(*std::move(*sorted == packed ? records : spare));
   }
 
   int64_t Row(int64_t k) const noexcept { return static_cast<int64_t>(sorted_[k].row); }
@@ -55,21 +57,21 @@ class SortedOrder {
   };
   static constexpr int64_t kPackGrain = 16384;
 
-  SortedOrder(Scratch<Record> records, const Record* sorted) noexcept : records_(std::move(records)), sorted_(sorted) {}
+  explicit SortedOrder(Scratch<Record> sorted) noexcept : sorted_(std::move(sorted)) {}
 
   // Sorts by the low 32 bits first, then by the high ones: the sort is stable and takes 32 bits at a time.
-  static Result<Record*> Sort(const Context& ctx, Record* records, Record* spare, int64_t n, uint64_t last) noexcept {
+  static Result<Record*> Sort(const Context& ctx, cpu::SortBuffers<Record> records, int64_t n, uint64_t last) noexcept {
     using cpu::RadixSort;
     const auto low = [](const Record& record) { return static_cast<uint32_t>(record.row); };
     const int bits = static_cast<int>(std::bit_width(last));
-    Result<Record*> sorted = RadixSort(ctx, records, spare, n, std::min(bits, 32), low);
+    Result<Record*> sorted = RadixSort(ctx, records, n, std::min(bits, 32), low);
     if (sizeof(Number) == sizeof(uint32_t) || bits <= 32 || !sorted.ok()) return sorted;
     const auto high = [](const Record& record) { return static_cast<uint32_t>(uint64_t{record.row} >> 32); };
-    return RadixSort(ctx, *sorted, *sorted == records ? spare : records, n, bits - 32, high);
+    if (*sorted == records.spare) records.Swap();
+    return RadixSort(ctx, records, n, bits - 32, high);
   }
 
-  Scratch<Record> records_;
-  const Record* sorted_;
+  Scratch<Record> sorted_;
 };
 
 }  // namespace raggrad::sparse_fill_empty_rows::on_cpu

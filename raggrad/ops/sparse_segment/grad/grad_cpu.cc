@@ -37,17 +37,20 @@ class PlanOf {
     if constexpr (std::is_same_v<C, Contribution>) {
       if (p.plan != nullptr) plan.ready_ = &p.plan->sorted;
     }
-    if (plan.ready_ == nullptr) {
-      Result<Plan<C>> made = MakePlan<C>(p.ids, {.counts = p.divides_by_count(), .positions = p.is_weighted()}, ctx);
-      if (!made.ok()) return made.status();
-      plan.own_ = *std::move(made);
-    }
-    if (p.is_weighted()) {
-      Result<Scratch<A>> factors =
-          plan.ready_ != nullptr ? FactorsOf<A>(p, *plan.ready_, ctx) : TakeFactors<A>(p, ctx, plan.own_);
+    if (plan.ready_ != nullptr) {
+      if (!p.is_weighted()) return plan;
+      Result<Scratch<A>> factors = FactorsOf<A>(p, *plan.ready_, ctx);
       if (!factors.ok()) return factors.status();
       plan.factors_ = *std::move(factors);
+      return plan;
     }
+    const auto make = [&](const int64_t* counts) { return MakeFactors<A>(p, counts, ctx); };
+    Carried<A> factors = {make, {}};
+    Result<Plan<C>> made =
+        MakePlan<C>(p.ids, {.counts = p.divides_by_count()}, ctx, p.is_weighted() ? &factors : nullptr);
+    if (!made.ok()) return made.status();
+    plan.own_ = *std::move(made);
+    plan.factors_ = std::move(factors.sorted);
     return plan;
   }
   const Plan<C>& operator*() const noexcept { return ready_ != nullptr ? *ready_ : own_; }

@@ -138,11 +138,24 @@ auto VisitIds(const SegmentIds& ids, const F& f) noexcept {
   });
 }
 
+// Makes what is carried, in the order of the ids, and room for it in another order.
+template <class C, class A>
+Status MakeCarried(int64_t n, const Context& ctx, const Plan<C>& plan, Carried<A>& carried,
+                   Scratch<A>& by_id) noexcept {
+  Result<Scratch<A>> made = carried.make(plan.counts.data());
+  if (!made.ok()) return made.status();
+  by_id = *std::move(made);
+  Result<Scratch<A>> sorted = Scratch<A>::Make(ctx, n);
+  if (!sorted.ok()) return sorted.status();
+  carried.sorted = *std::move(sorted);
+  return {};
+}
+
 // Sorts few ids of a table that is not much larger: a counter per table row tells where contributions go and where rows
 // begin. This takes half the passes of a radix sort.
-template <class Idx, class Segments, class C>
+template <class Idx, class Segments, class C, class A>
 Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments& segment_ids, bool positions,
-                      const Context& ctx, Plan<C>& plan) noexcept {
+                      const Context& ctx, Plan<C>& plan, Carried<A>* carried) noexcept {
   const int64_t n = ids.n();
   const int64_t table_rows = ids.table_rows;
   if (!AllInRange(ids, indices, segment_ids, 0, n)) return FirstFault<Idx>(ids, segment_ids);
@@ -169,12 +182,41 @@ Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments&
   }
   *row = n;
   C* const contributions = plan.contributions.data();
+  Scratch<A> by_id;
+  if (carried != nullptr) {
+    if (Status s = MakeCarried(n, ctx, plan, *carried, by_id); !s.ok()) return s;
+  }
   VisitSeconds(segment_ids, positions, [&](const auto& seconds) {
     for (int64_t i = 0; i < n; ++i) {
-      contributions[place[indices[i]]++] =
-          C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(seconds[i]));
+      const uint32_t k = place[indices[i]]++;
+      contributions[k] = C::Make(static_cast<uint32_t>(indices[i]), static_cast<uint64_t>(seconds[i]));
+      if (carried != nullptr) carried->sorted[k] = by_id[i];
     }
   });
+  return {};
+}
+
+// Sorts packed contributions by their rows.
+template <class C, class A>
+Status SortByRow(const SegmentIds& ids, const Context& ctx, Plan<C>& plan, Carried<A>* carried) noexcept {
+  Result<Scratch<C>> spare = Scratch<C>::Make(ctx, ids.n());
+  if (!spare.ok()) return spare.status();
+  const cpu::SortBuffers buffers = {plan.contributions.data(), spare->data()};
+  const int key_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(ids.table_rows - 1)));
+  const auto row = [](const C& contribution) { return contribution.row; };
+  Scratch<A> by_id;
+  if (carried != nullptr) {
+    if (Status s = MakeCarried(ids.n(), ctx, plan, *carried, by_id); !s.ok()) return s;
+  }
+  const Result<C*> sorted = carried == nullptr ? cpu::RadixSort(ctx, buffers, ids.n(), key_bits, row)
+                                               : cpu::RadixSort(ctx, buffers, ids.n(), key_bits, row,
+                                                                cpu::SortBuffers{by_id.data(), carried->sorted.data()});
+  if (!sorted.ok()) return sorted.status();
+  if (*sorted == buffers.spare) {
+    std::swap(plan.contributions, *spare);
+  } else if (carried != nullptr) {
+    std::swap(carried->sorted, by_id);
+  }
   return {};
 }
 
@@ -216,8 +258,9 @@ Status FindRows(const Context& ctx, int64_t n, Plan<C>& plan) noexcept {
 
 }  // namespace
 
-template <class C>
-Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Context& ctx) noexcept {
+template <class C, class A>
+Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Context& ctx,
+                         Carried<A>* carried) noexcept {
   Executor& executor = ExecutorOf(ctx);
   Plan<C> plan;
 
@@ -238,7 +281,7 @@ Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Co
   // Two counters per id take no more memory than a second array of contributions would.
   if (ids.n() <= kCountedIds && ids.table_rows <= 2 * ids.n()) {
     const Status planned = VisitIds(ids, [&](const auto* indices, const auto& segment_ids) {
-      return PlanByCounting(ids, indices, segment_ids, parts.positions, ctx, plan);
+      return PlanByCounting(ids, indices, segment_ids, parts.positions, ctx, plan, carried);
     });
     if (!planned.ok()) return planned;
     return plan;
@@ -249,13 +292,11 @@ Result<Plan<C>> MakePlan(const SegmentIds& ids, const PlanParts& parts, const Co
   if (!sorted.ok()) return sorted.status();
 
   if (!*sorted) {
-    Result<Scratch<C>> spare = Scratch<C>::Make(ctx, ids.n());
-    if (!spare.ok()) return spare.status();
-    const int key_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(ids.table_rows - 1)));
-    const Result<C*> result = cpu::RadixSort(ctx, plan.contributions.data(), spare->data(), ids.n(), key_bits,
-                                             [](const C& c) { return c.row; });
-    if (!result.ok()) return result.status();
-    if (*result == spare->data()) std::swap(plan.contributions, *spare);
+    if (Status s = SortByRow(ids, ctx, plan, carried); !s.ok()) return s;
+  } else if (carried != nullptr) {
+    Result<Scratch<A>> made = carried->make(plan.counts.data());
+    if (!made.ok()) return made.status();
+    carried->sorted = *std::move(made);
   }
   if (Status s = FindRows(ctx, ids.n(), plan); !s.ok()) return s;
   return plan;
@@ -279,7 +320,13 @@ Status KeepPositions(const SegmentIds& ids, const Context& ctx, Plan<Contributio
   });
 }
 
-template Result<Plan<Contribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&) noexcept;
-template Result<Plan<WideContribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&) noexcept;
+template Result<Plan<Contribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&,
+                                             Carried<float>*) noexcept;
+template Result<Plan<Contribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&,
+                                             Carried<double>*) noexcept;
+template Result<Plan<WideContribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&,
+                                                 Carried<float>*) noexcept;
+template Result<Plan<WideContribution>> MakePlan(const SegmentIds&, const PlanParts&, const Context&,
+                                                 Carried<double>*) noexcept;
 
 }  // namespace raggrad::sparse_segment

@@ -54,10 +54,10 @@ Result<Scratch<A>> MakeDivisors(const GradProblem& p, const Seg* segment_ids, co
   return made;
 }
 
-// Calls emit(i, segment, factor) for every id i, in any order, on any threads.
-template <class A, class Emit>
-Status ForEachFactor(const GradProblem& p, const int64_t* counts, const A* weights, const Context& ctx,
-                     const Emit& emit) noexcept {
+// Sets factors[i] for every id i.
+template <class A>
+Status FillFactors(const GradProblem& p, const int64_t* counts, const A* weights, const Context& ctx,
+                   A* factors) noexcept {
   const int64_t n = p.ids.n();
   Executor& executor = ExecutorOf(ctx);
   const cpu::Chunks chunks = cpu::SplitEvenly(executor, n, kWeightGrain);
@@ -65,7 +65,7 @@ Status ForEachFactor(const GradProblem& p, const int64_t* counts, const A* weigh
     const Seg* const segment_ids = p.ids.segment_ids.As<Seg>();
     if (p.combiner == SegmentCombiner::kSum) {
       return cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) emit(i, segment_ids[i], weights[i]);
+        std::copy(weights + begin, weights + end, factors + begin);
       });
     }
     const bool ascending = p.plan != nullptr ? p.plan->ascending : Ascends(segment_ids, n, executor);
@@ -73,81 +73,42 @@ Status ForEachFactor(const GradProblem& p, const int64_t* counts, const A* weigh
       return cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t chunk_begin, int64_t chunk_end) {
         ForEachRun(segment_ids, n, chunk_begin, chunk_end, [&](int64_t begin, int64_t end) {
           const A divisor = DivisorOfRun(p.combiner, p.weights->divisor, weights, begin, end, ctx);
-          for (int64_t i = begin; i < end; ++i) emit(i, segment_ids[begin], Divide(weights[i], divisor));
+          for (int64_t i = begin; i < end; ++i) factors[i] = Divide(weights[i], divisor);
         });
       });
     }
     const Result<Scratch<A>> divisors = MakeDivisors<A>(p, segment_ids, counts, weights, ctx);
     if (!divisors.ok()) return divisors.status();
     return cpu::ForEachChunkUntilStopped(executor, chunks, [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        emit(i, segment_ids[i], Divide(weights[i], (*divisors)[segment_ids[i]]));
-      }
+      for (int64_t i = begin; i < end; ++i) factors[i] = Divide(weights[i], (*divisors)[segment_ids[i]]);
     });
   });
 }
 
-// Calls set(k) for every contribution k, on any threads.
-template <class F>
-Status ForEachContribution(int64_t n, const Context& ctx, const F& set) noexcept {
-  Executor& executor = ExecutorOf(ctx);
-  return cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, n, kWeightGrain),
-                                       [&](int64_t, int64_t begin, int64_t end) {
-                                         for (int64_t k = begin; k < end; ++k) set(k);
-                                       });
-}
-
-// The factors of the contributions of a plan that knows their positions.
-template <class A, class C>
-Result<Scratch<A>> FactorsOf(const GradProblem& p, const Plan<C>& plan, const Context& ctx) noexcept {
+// The factors in the order of the ids, which are checked and, if the combiner needs that, counted.
+template <class A>
+Result<Scratch<A>> MakeFactors(const GradProblem& p, const int64_t* counts, const Context& ctx) noexcept {
   const Result<WideWeights<A>> weights = WideWeights<A>::Make(p.weights->values, ctx);
   if (!weights.ok()) return weights.status();
-  const A* by_position = weights->data();
-  Scratch<A> divided;
-  if (p.combiner != SegmentCombiner::kSum) {
-    Result<Scratch<A>> made = Scratch<A>::Make(ctx, p.ids.n());
-    if (!made.ok()) return made;
-    divided = *std::move(made);
-    by_position = divided.data();
-    const Status filled = ForEachFactor(p, plan.counts.data(), weights->data(), ctx,
-                                        [&](int64_t i, int64_t, A factor) { divided[i] = factor; });
-    if (!filled.ok()) return filled;
-  }
   Result<Scratch<A>> factors = Scratch<A>::Make(ctx, p.ids.n());
   if (!factors.ok()) return factors;
-  const Status set =
-      ForEachContribution(p.ids.n(), ctx, [&](int64_t k) { (*factors)[k] = by_position[plan.positions[k]]; });
-  if (!set.ok()) return set;
+  if (Status s = FillFactors(p, counts, weights->data(), ctx, factors->data()); !s.ok()) return s;
   return factors;
 }
 
-// The same for a plan whose contributions have positions in place of segments. They get their segments: one look-up in
-// random order per contribution for both.
+// The factors in the order of the contributions of a plan that knows their positions.
 template <class A, class C>
-Result<Scratch<A>> TakeFactors(const GradProblem& p, const Context& ctx, Plan<C>& plan) noexcept {
-  struct Both {
-    std::conditional_t<std::is_same_v<C, Contribution>, uint32_t, int64_t> segment;
-    A factor;
-  };
-  Result<Scratch<Both>> by_position = Scratch<Both>::Make(ctx, p.ids.n());
+Result<Scratch<A>> FactorsOf(const GradProblem& p, const Plan<C>& plan, const Context& ctx) noexcept {
+  const Result<Scratch<A>> by_position = MakeFactors<A>(p, plan.counts.data(), ctx);
   if (!by_position.ok()) return by_position.status();
-  {
-    const Result<WideWeights<A>> weights = WideWeights<A>::Make(p.weights->values, ctx);
-    if (!weights.ok()) return weights.status();
-    const Status filled =
-        ForEachFactor(p, plan.counts.data(), weights->data(), ctx, [&](int64_t i, int64_t segment, A factor) {
-          (*by_position)[i] = {static_cast<decltype(Both::segment)>(segment), factor};
-        });
-    if (!filled.ok()) return filled;
-  }
   Result<Scratch<A>> factors = Scratch<A>::Make(ctx, p.ids.n());
   if (!factors.ok()) return factors;
-  const Status set = ForEachContribution(p.ids.n(), ctx, [&](int64_t k) {
-    C& contribution = plan.contributions[k];
-    const Both& both = (*by_position)[contribution.segment()];
-    contribution = C::Make(contribution.row, static_cast<uint64_t>(both.segment));
-    (*factors)[k] = both.factor;
-  });
+  Executor& executor = ExecutorOf(ctx);
+  const Status set = cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, p.ids.n(), kWeightGrain),
+                                                   [&](int64_t, int64_t begin, int64_t end) {
+                                                     for (int64_t k = begin; k < end; ++k)
+                                                       (*factors)[k] = (*by_position)[plan.positions[k]];
+                                                   });
   if (!set.ok()) return set;
   return factors;
 }
