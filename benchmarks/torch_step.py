@@ -4,13 +4,15 @@
     benchmarks/torch_step.py --steps 15
     benchmarks/torch_step.py --device cuda --steps 200
     benchmarks/torch_step.py --device cuda --steps 200 --in-a-row 20
+    benchmarks/torch_step.py --device cuda --steps 200 --one-thread --only step-D
 
 Prints a table for each optimizer, in milliseconds: the median of all steps, for torch and for raggrad.torch with a
 separate and a fused optimizer. All take turns, ten steps each, so that a busy machine slows all. step-A, -C and -D have
 the sizes of segment-A, -C and -D: a mean bag, int64 ids, float32. "collection" has 26 tables of Criteo's shape: 26
 modules of torch against one EmbeddingBagCollection. On a GPU a step is timed between two events on an idle stream, and
 the fused step also as a CUDA graph, in which torch's SparseAdam cannot be. With --in-a-row so many steps are queued
-between the events, as a training loop queues them, so that the host may run ahead of the GPU.
+between the events, as a training loop queues them, so that the host may run ahead of the GPU. --one-thread runs all
+three with torch.autograd.set_multithreading_enabled(False): backward stays on the thread that asks for it.
 """
 
 from __future__ import annotations
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of both packages (torch's default)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(cpu)")
     parser.add_argument("--in-a-row", type=int, default=1, help="steps that a GPU gets before a program waits (1)")
+    parser.add_argument("--one-thread", action="store_true", help="run backward on the calling thread, in torch, too")
     parser.add_argument("--only", choices=SIZES, action="append", help="may be repeated (all)")
     measurement.add_option(parser)
     options = parser.parse_args()
@@ -198,6 +201,9 @@ def main() -> None:
     place = "between CUDA events" if on_gpu else f"{torch.get_num_threads()} threads"
     if on_gpu and options.in_a_row > 1:
         place += f", {options.in_a_row} steps in a row"
+    if options.one_thread:
+        torch.autograd.set_multithreading_enabled(False)
+        place += ", backward on the calling thread"
     measured = measurement.Measurement(
         "A training step of embedding bags: forward, backward and optimizer",
         [f"torch {torch.__version__}", place,
