@@ -88,8 +88,6 @@ struct Pair {
 // Sorts records, and two arrays with their positions.
 template <class R>
 void ExpectSortsAndCarries(const std::vector<Record>& records, int key_bits, int64_t offset) {
-  std::vector<Record> want = records;
-  std::ranges::stable_sort(want, {}, &Record::key);
   const auto n = static_cast<int64_t>(records.size());
   Pair<R> work(n, offset);
   Pair<float> floats(n, offset);
@@ -108,12 +106,17 @@ void ExpectSortsAndCarries(const std::vector<Record>& records, int key_bits, int
     const bool in_spare = *sorted == work.spare.data();
     const float* const carried_float = (in_spare ? floats.spare : floats.values).data();
     const double* const carried_double = (in_spare ? doubles.spare : doubles.values).data();
+    // n different pairs of the input, in ascending order, are all of them.
     int64_t wrong = 0;
-    for (uint32_t i = 0; i < want.size(); ++i) {
-      const auto [record_key, position] = want[i];
-      const R& got = (*sorted)[i];
-      if (got.key != record_key || got.position != position) ++wrong;
-      if (carried_float[i] != static_cast<float>(position) || carried_double[i] != position) ++wrong;
+    Record before = {};
+    for (int64_t i = 0; i < n; ++i) {
+      const Record got = {(*sorted)[i].key, (*sorted)[i].position};
+      const bool is_next = i == 0 || before.key < got.key || (before.key == got.key && before.position < got.position);
+      const bool is_input = got.position < n && records[got.position].key == got.key;
+      const bool has_its_own = carried_float[i] == static_cast<float>(got.position) &&
+                               carried_double[i] == static_cast<double>(got.position);
+      if (!is_next || !is_input || !has_its_own) ++wrong;
+      before = got;
     }
     EXPECT_EQ(wrong, 0) << n << " records, keys of " << key_bits << " bits, offset " << offset;
   });
@@ -133,9 +136,9 @@ TEST(RadixSortTest, SortsManyRecordsWhereverTheyLie) {
   ExpectSortsAndCarries<LongRecord>(records, 20, /*offset=*/0);
 }
 
-// All keys are one, or all but few: groups of the other digits stay empty or begin in the middle.
+// Most keys are one: groups of the other digits stay empty or begin in the middle.
 TEST(RadixSortTest, SortsManyRecordsOfFewKeys) {
-  for (const uint32_t modulus : {1U, 3U, 200'000U}) {
+  for (const uint32_t modulus : {3U, 200'000U}) {
     std::vector<Record> records(kMany);
     for (uint32_t i = 0; i < records.size(); ++i) records[i] = {i % modulus == 0 ? 1'000'000 - i / modulus % 5 : 77, i};
     ExpectSortsAndCarries<Record>(records, 20, /*offset=*/0);
