@@ -68,7 +68,8 @@ void InsertionSort(int64_t n, const Key& key, Record* records, More*... more) no
   }
 }
 
-// Values of one array that a chunk has gathered: for each digit up to kGroup, which go to memory together.
+// Values of one array that a chunk has gathered: for each digit up to kGroup, which go to memory together. Groups of
+// several arrays that belong to one digit lie side by side.
 template <class T>
 class Gathered {
  public:
@@ -77,28 +78,34 @@ class Gathered {
   static constexpr size_t kBytes = kGroup * sizeof(T);  // per digit
   static constexpr bool kFit = kBytes % kLineBytes == 0 && std::is_trivially_copyable_v<T>;
 
-  Gathered(void* memory, T* out) noexcept : groups_(static_cast<T*>(memory)), out_(out) {}
+  // `stride`: the bytes from the group of one digit to that of the next.
+  Gathered(char* groups, size_t stride, T* out) noexcept : groups_(groups), stride_(stride), out_(out) {}
 
   // Takes the value that belongs to out[place].
   [[gnu::always_inline]] void Add(uint32_t digit, size_t place, const T& value) noexcept {
-    groups_[digit * kGroup + place % kGroup] = value;
+    Group(digit)[place % kGroup] = value;
   }
 
   // Writes a full group, which begins at out[begin].
   [[gnu::always_inline]] void Stream(uint32_t digit, size_t begin) noexcept {
-    const auto* const from = reinterpret_cast<const char*>(groups_ + digit * kGroup);
+    const auto* const from = reinterpret_cast<const char*>(Group(digit));
     auto* const to = reinterpret_cast<char*>(out_ + begin);
     for (size_t byte = 0; byte < kBytes; byte += kLineBytes) StreamLine(to + byte, from + byte);
   }
 
   // Writes out[begin], ..., out[end - 1] of one group.
   void Write(uint32_t digit, size_t begin, size_t end) noexcept {
-    const T* const group = groups_ + digit * kGroup;
+    const T* const group = Group(digit);
     for (size_t place = begin; place < end; ++place) out_[place] = group[place % kGroup];
   }
 
  private:
-  T* groups_;
+  [[gnu::always_inline]] T* Group(uint32_t digit) const noexcept {
+    return reinterpret_cast<T*>(groups_ + digit * stride_);
+  }
+
+  char* groups_;
+  size_t stride_;
   T* out_;
 };
 
@@ -123,7 +130,8 @@ class Sort {
     if (!places.ok()) return places.status();
     Result<Scratch<Counter>> firsts = Scratch<Counter>::Make(ctx_, streams_ ? counters : 0);
     if (!firsts.ok()) return firsts.status();
-    Result<Scratch<char>> groups = Scratch<char>::Make(ctx_, streams_ ? counters * kGroupBytes : 0);
+    Result<Scratch<char>> groups =
+        Scratch<char>::Make(ctx_, streams_ ? counters * static_cast<int64_t>(kGroupBytes) : 0);
     if (!groups.ok()) return groups.status();
     places_ = places->data();
     firsts_ = firsts->data();
@@ -138,7 +146,7 @@ class Sort {
   }
 
  private:
-  static constexpr int64_t kGroupBytes = (Gathered<Record>::kBytes + ... + Gathered<More>::kBytes);  // per digit
+  static constexpr size_t kGroupBytes = (Gathered<Record>::kBytes + ... + Gathered<More>::kBytes);  // per digit
 
   SortBuffers<Record>& records() noexcept { return std::get<0>(buffers_); }
   auto DigitOf() const noexcept {
@@ -200,10 +208,8 @@ class Sort {
     Counter* const place = places_ + chunk * digits;
     Counter* const first = firsts_ + chunk * digits;
     std::copy_n(place, digits, first);
-    char* memory = groups_ + chunk * digits * kGroupBytes;
-    const auto memory_for = [&](size_t bytes) {
-      return std::exchange(memory, memory + digits * static_cast<int64_t>(bytes));
-    };
+    char* group = groups_ + static_cast<size_t>(chunk * digits) * kGroupBytes;
+    const auto next_group = [&](size_t bytes) { return std::exchange(group, group + bytes); };
     const auto scatter = [begin, end, place, first, digits, digit_of = DigitOf(), records = records().values,
                           values = std::tuple(buffers.values...)](auto... gathered) {
       constexpr size_t kGroup = Gathered<Record>::kGroup;
@@ -223,7 +229,8 @@ class Sort {
         (gathered.Write(digit, std::max<size_t>(first[digit], to - to % kGroup), to), ...);
       }
     };
-    std::apply(scatter, std::tuple<Gathered<T>...>{Gathered<T>(memory_for(Gathered<T>::kBytes), buffers.spare)...});
+    std::apply(scatter,
+               std::tuple<Gathered<T>...>{Gathered<T>(next_group(Gathered<T>::kBytes), kGroupBytes, buffers.spare)...});
     EndStreaming();
   }
 
@@ -236,7 +243,7 @@ class Sort {
   const bool streams_;
   Counter* places_ = nullptr;  // [chunks][digits]
   Counter* firsts_ = nullptr;  // the same before the scatter
-  char* groups_ = nullptr;     // [chunks], then an array for each Gathered
+  char* groups_ = nullptr;     // [chunks][digits][kGroupBytes]
   int shift_ = 0;
 };
 
