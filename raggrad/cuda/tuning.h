@@ -133,8 +133,8 @@ inline constexpr Tuning kHopper = {
 
     // With 8 rows, registers leave room for a fifth fewer threads: 5 to 10 us slower on segment-A.
     .sum_rows_in_flight = 4,
-    .describe_rows_in_flight = 4,       // not measured against others
-    .spanning_threads_per_block = 128,  // four contributions in flight for each; a warp for a group took 17 to 24 us
+    .describe_rows_in_flight = 4,       // 1 and 2 took as long on segment-A-zipf and -C
+    .spanning_threads_per_block = 128,  // 64 and 256 took as long there; a warp for a group took 17 to 24 us
     // 64 columns of float32, blocks of 256 threads. With 32 lanes and blocks of 512 segment-B took 0.351 instead of
     // 0.312.
     .sum_max_lanes_per_team = 16,
