@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -106,6 +107,16 @@ TYPED_TEST(SparseSegmentWeightsTest, GradientMatchesTheReference) {
   ExpectGrad(TestFixture::Case::Random(++seed, {0, 0}, 50, 5));
 }
 
+// The weights come along however the ids are sorted: in three passes, whose result lies in other memory than that of an
+// even number of passes, or not at all.
+TYPED_TEST(SparseSegmentWeightsTest, GradientMatchesTheReferenceHoweverIdsAreSorted) {
+  auto c = TestFixture::Case::Random(8, {40, 0, 53}, 5'000, 3, /*hostile=*/false);
+  ExpectGrad(c);
+  std::ranges::sort(c.indices.wide);
+  c.indices = c.indices.wide;
+  ExpectGrad(c);
+}
+
 TYPED_TEST(SparseSegmentWeightsTest, MatchesTheReferenceWhenTheWorkIsSplit) {
   using Types = TypeParam;
   if constexpr (std::is_same_v<Types, Weighted<float, float>> || std::is_same_v<Types, Weighted<double, float>>) {
@@ -116,6 +127,7 @@ TYPED_TEST(SparseSegmentWeightsTest, MatchesTheReferenceWhenTheWorkIsSplit) {
     ExpectGrad(c);
     c.ShuffleSegments(2);
     ExpectGrad(c);
+    ExpectGrad(TestFixture::Case::Random(3, lengths, 1'000, 2, /*hostile=*/false));  // sorted in one pass
   }
 }
 
