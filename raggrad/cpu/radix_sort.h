@@ -148,6 +148,7 @@ class Sort {
   }
 
  private:
+  static constexpr bool kCanStream = kStreams && Gathered<Record>::kFit && (Gathered<More>::kFit && ...);
   static constexpr size_t kGroupBytes = (Gathered<Record>::kBytes + ... + Gathered<More>::kBytes);  // per digit
 
   SortBuffers<Record>& records() noexcept { return std::get<0>(buffers_); }
@@ -158,7 +159,7 @@ class Sort {
   }
 
   bool WouldStream() const noexcept {
-    if constexpr (kStreams && Gathered<Record>::kFit && (Gathered<More>::kFit && ...)) {
+    if constexpr (kCanStream) {
       return chunks_.size * static_cast<int64_t>(sizeof(Record)) >= kStreamedBytes &&
              chunks_.size / chunks_.count >= kStreamedPerDigit << digits_.bits;
     }
@@ -189,7 +190,7 @@ class Sort {
     return ForEachChunkUntilStopped(executor_, chunks_, [&](int64_t chunk, int64_t begin, int64_t end) {
       std::apply(
           [&](const auto&... buffers) {
-            if constexpr (kStreams && Gathered<Record>::kFit && (Gathered<More>::kFit && ...)) {
+            if constexpr (kCanStream) {
               if (streams_) return ScatterGroups(chunk, begin, end, buffers...);
             }
             const auto digit_of = DigitOf();

@@ -98,17 +98,25 @@ Result<Scratch<A>> MakeFactors(const GradProblem& p, const int64_t* counts, cons
 // The factors in the order of the contributions of a plan that knows their positions.
 template <class A, class C>
 Result<Scratch<A>> FactorsOf(const GradProblem& p, const Plan<C>& plan, const Context& ctx) noexcept {
-  const Result<Scratch<A>> by_position = MakeFactors<A>(p, plan.counts.data(), ctx);
-  if (!by_position.ok()) return by_position.status();
   Result<Scratch<A>> factors = Scratch<A>::Make(ctx, p.ids.n());
   if (!factors.ok()) return factors;
-  Executor& executor = ExecutorOf(ctx);
-  const Status set = cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, p.ids.n(), kWeightGrain),
-                                                   [&](int64_t, int64_t begin, int64_t end) {
-                                                     for (int64_t k = begin; k < end; ++k)
-                                                       (*factors)[k] = (*by_position)[plan.positions[k]];
-                                                   });
-  if (!set.ok()) return set;
+  const auto take = [&](const A* by_position) {
+    Executor& executor = ExecutorOf(ctx);
+    return cpu::ForEachChunkUntilStopped(executor, cpu::SplitEvenly(executor, p.ids.n(), kWeightGrain),
+                                         [&](int64_t, int64_t begin, int64_t end) {
+                                           for (int64_t k = begin; k < end; ++k)
+                                             (*factors)[k] = by_position[plan.positions[k]];
+                                         });
+  };
+  if (p.combiner == SegmentCombiner::kSum) {  // the weights themselves, where they lie
+    const Result<WideWeights<A>> weights = WideWeights<A>::Make(p.weights->values, ctx);
+    if (!weights.ok()) return weights.status();
+    if (Status s = take(weights->data()); !s.ok()) return s;
+    return factors;
+  }
+  const Result<Scratch<A>> by_position = MakeFactors<A>(p, plan.counts.data(), ctx);
+  if (!by_position.ok()) return by_position.status();
+  if (Status s = take(by_position->data()); !s.ok()) return s;
   return factors;
 }
 
