@@ -138,11 +138,12 @@ inline constexpr Tuning kHopper = {
     // 64 columns of float32, blocks of 256 threads. With 32 lanes and blocks of 512 segment-B took 0.351 instead of
     // 0.312.
     .sum_max_lanes_per_team = 16,
-    // 48 registers a thread. With 64 and 4 blocks reproducible sums took 4 to 5 us longer on segment-A; with 40 and 6
-    // others took as long.
+    // 48 registers a thread. With 64 and 4 blocks reproducible sums of bfloat16 took 2 to 4 us longer on segment-A;
+    // with 40 and 6 others took as long.
     .sum_blocks_per_multiprocessor = 5,
-    // With 5, reproducible sums of double took 0.412 ms on segment-A-zipf instead of 0.364, and Adam's update from a
-    // gradient 0.185 instead of 0.167: of its 60 registers some were kept in memory.
+    // With 5, reproducible sums took longer, 0.412 ms instead of 0.364 in double on segment-A-zipf, 0.355 instead of
+    // 0.342 in float on segment-B, and Adam's update from a gradient 0.185 instead of 0.167: not all of their 60 to 64
+    // registers were left, and memory took their place.
     .sum_heavy_blocks_per_multiprocessor = 4,
     .pad_blocks_per_multiprocessor = 8,  // all threads that fit
     // Sums that need not wait for num_unique save 10 us: 0.060 to 0.050 ms on segment-D. The output keeps memory for

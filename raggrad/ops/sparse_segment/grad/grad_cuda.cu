@@ -3,7 +3,7 @@
 
 #include "raggrad/cuda/tuning.h"
 #include "raggrad/ops/sparse_segment/grad/pad_rows.cuh"
-#include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
+#include "raggrad/ops/sparse_segment/grad/sum_job.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_cuda.cuh"
 #include "raggrad/ops/sparse_segment/plan/plan_state.h"
 #include "raggrad/ops/sparse_segment/update/apply_coalesced.cuh"

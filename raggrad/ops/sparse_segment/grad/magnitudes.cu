@@ -1,7 +1,8 @@
 // Prepares sums: memory and, for kReproducible, the magnitudes that it needs, in two kernels: of the gradient's rows,
 // and of the rows of sums that extend over several groups. SumGroupsKernel finds those of the other rows while it has
 // them.
-#include "raggrad/ops/sparse_segment/grad/sum_groups.cuh"
+#include "raggrad/cuda/device.cuh"
+#include "raggrad/ops/sparse_segment/grad/sum_job.cuh"
 
 namespace raggrad::sparse_segment::on_cuda {
 namespace {

@@ -95,21 +95,39 @@ struct RowSink {
   // Takes columns [column, column + kColumns) of unique row number `place`, which is `row` in the table.
   template <int kColumns, bool kUpdate>
   __device__ void Take(uint32_t place, uint32_t row, int64_t column, int64_t width, const A (&sums)[kColumns]) const {
-    Columns<T, kColumns> rounded;
-    for (int c = 0; c < kColumns; ++c) rounded.values[c] = cuda::Narrow<T>(sums[c]);
     if constexpr (kUpdate) {
-      if (report != nullptr && report->fault != PaddedReport::kNoFault) return;
-      Columns<A, kColumns> gradient;  // the value a stored gradient has when read back: rounded, and +0 for -0
-      for (int c = 0; c < kColumns; ++c) {
-        gradient.values[c] = cuda::Add(cuda::Widen(rounded.values[c]), A{0});
-      }
-      Update(row * width + column, gradient);
-    } else {
-      if (place < max_rows) StoreOnce(output + (dense ? row : place) * width + column, rounded);
+      Update(row, column, width, sums);
+    } else if (place < max_rows) {
+      Store(output + (dense ? row : place) * width + column, sums);
     }
   }
 
+  // Stores columns of a row at their place in the output.
+  template <int kColumns>
+  __device__ void Store(T* to, const A (&sums)[kColumns]) const {
+    StoreOnce(to, Rounded(sums));
+  }
+
+  // Updates columns of a row of the table.
+  template <int kColumns>
+  __device__ void Update(uint32_t row, int64_t column, int64_t width, const A (&sums)[kColumns]) const {
+    if (report != nullptr && report->fault != PaddedReport::kNoFault) return;
+    const Columns<T, kColumns> rounded = Rounded(sums);
+    Columns<A, kColumns> gradient;  // the value a stored gradient has when read back: rounded, and +0 for -0
+    for (int c = 0; c < kColumns; ++c) {
+      gradient.values[c] = cuda::Add(cuda::Widen(rounded.values[c]), A{0});
+    }
+    Update(row * width + column, gradient);
+  }
+
  private:
+  template <int kColumns>
+  __device__ static Columns<T, kColumns> Rounded(const A (&sums)[kColumns]) {
+    Columns<T, kColumns> rounded;
+    for (int c = 0; c < kColumns; ++c) rounded.values[c] = cuda::Narrow<T>(sums[c]);
+    return rounded;
+  }
+
   template <int kColumns>
   __device__ void Update(int64_t at, const Columns<A, kColumns>& gradient) const {
     if constexpr (std::is_same_v<A, double>) {
