@@ -179,12 +179,24 @@ set(RAGGRAD_LONG_TESTS
     sparse_segment_weights sparse_segment_weights_grad sparse_segment_weights_reproducible sparse_slice_forward
     sparse_slice_grad sparse_slice_grad_guess sparse_slice_padded stopping)
 list(TRANSFORM RAGGRAD_LONG_TESTS APPEND _test)
+set(RAGGRAD_OPTIMIZED_LONG_TESTS "sparse_slice_grad_guess|ragged_variant")  # 6 s to compile; else they run 10 s longer
 add_library(raggrad_long_test_flags INTERFACE)
 set(RAGGRAD_LONG_TEST_OPTIMIZATION -O1)
 if(RAGGRAD_SANITIZE MATCHES "address")
   target_compile_options(raggrad_long_test_flags INTERFACE -fno-sanitize=all)
   set(RAGGRAD_LONG_TEST_OPTIMIZATION -O0)
 endif()
+
+# Lets a test use the headers that were precompiled for the first one of its kind.
+function(raggrad_precompiled_headers name kind)
+  get_property(first GLOBAL PROPERTY RAGGRAD_FIRST_${kind}_TEST)
+  if(first)
+    target_precompile_headers(${name} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${name} PRIVATE ${RAGGRAD_TEST_HEADERS})
+    set_property(GLOBAL PROPERTY RAGGRAD_FIRST_${kind}_TEST ${name})
+  endif()
+endfunction()
 
 # GoogleTest programs, one for each test/NAME.cc. Most of them run in a second and are compiled without optimisation, in
 # 60 % of the time that -O1 takes. The long ones compute references of their own and need it where g++ compiles them.
@@ -203,7 +215,7 @@ function(raggrad_tests)
     add_executable(${name} ${optional} test/${name}.cc)
     target_link_libraries(${name} PRIVATE raggrad raggrad_flags raggrad_testing GTest::gmock GTest::gtest_main)
     if(name IN_LIST RAGGRAD_LONG_TESTS)
-      if(name MATCHES "sparse_slice_grad_guess|ragged_variant")  # compile in 6 s; without it they run 10 s longer
+      if(name MATCHES "${RAGGRAD_OPTIMIZED_LONG_TESTS}")
         target_compile_options(${name} PRIVATE -O1)
       else()
         target_compile_options(${name} PRIVATE ${RAGGRAD_LONG_TEST_OPTIMIZATION})
@@ -212,10 +224,11 @@ function(raggrad_tests)
     else()
       target_compile_options(${name} PRIVATE -O0)
     endif()
-    if(name STREQUAL core_test)
-      target_precompile_headers(core_test PRIVATE ${RAGGRAD_TEST_HEADERS})
-    elseif(NOT name IN_LIST RAGGRAD_LONG_TESTS)  # precompiled headers fit one set of flags
-      target_precompile_headers(${name} REUSE_FROM core_test)
+    # Precompiled headers fit one set of flags.
+    if(NOT name IN_LIST RAGGRAD_LONG_TESTS)
+      raggrad_precompiled_headers(${name} short)
+    elseif(NOT name MATCHES "${RAGGRAD_OPTIMIZED_LONG_TESTS}")
+      raggrad_precompiled_headers(${name} long)
     endif()
     if(NOT optional)
       add_test(NAME ${name} COMMAND ${name})

@@ -30,7 +30,7 @@ fi
 [ "$tf" = OFF ] || tools/setup/tf_headers.sh "$python"
 [ "$jax" = OFF ] || tools/setup/jax_headers.sh "$python"
 # Machine code is compressed; the driver unpacks the one it needs.
-[[ ${CUDAFLAGS:-} == *--compress-mode=size* ]] || export CUDAFLAGS="${CUDAFLAGS:-} --compress-mode=size"
+[[ ${CUDAFLAGS:-} == *--compress-mode=* ]] || export CUDAFLAGS="${CUDAFLAGS:-} --compress-mode=size"
 CUDAARCHS=$archs "$python" -m pip wheel --disable-pip-version-check --quiet --no-deps \
   --config-settings build-dir=build/wheels-build --config-settings cmake.define.RAGGRAD_CUDA="$kernels" \
   --config-settings cmake.define.RAGGRAD_TORCH="$torch" --config-settings cmake.define.RAGGRAD_JAX="$jax" \

@@ -14,8 +14,15 @@ namespace raggrad::sparse_segment::on_cpu {
 
 inline constexpr int64_t kIdGrain = 1 << 14;  // ids checked per chunk at least
 
+// The number of output rows.
+inline Result<int64_t> RowsOf(const ForwardProblem& p) noexcept {
+  return VisitIds(p, [&]<class Idx, class Seg>() {
+    return OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
+  });
+}
+
 template <class Idx, class Seg>
-Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexcept {
+Status CheckIdsOf(const ForwardProblem& p, Executor& executor, int64_t rows) noexcept {
   if (p.n() == 0) return {};
   const Idx* indices = p.indices.As<Idx>();
   const Seg* ids = p.segment_ids.As<Seg>();
@@ -30,6 +37,10 @@ Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexc
   });
   if (!looked.ok()) return looked;
   return fault ? FirstFault<Idx, Seg>(p, rows) : Status();
+}
+
+inline Status CheckIds(const ForwardProblem& p, Executor& executor, int64_t rows) noexcept {
+  return VisitIds(p, [&]<class Idx, class Seg>() { return CheckIdsOf<Idx, Seg>(p, executor, rows); });
 }
 
 }  // namespace raggrad::sparse_segment::on_cpu

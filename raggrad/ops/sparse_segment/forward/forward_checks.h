@@ -104,15 +104,11 @@ struct RowType<T> {
   using type = std::make_unsigned_t<T>;
 };
 
-// Calls f<T, Idx, Seg>() with the problem's types.
+// Calls f<Idx, Seg>() with the types of the ids.
 template <class F>
-Result<Tensor> VisitTypes(const ForwardProblem& p, const F& f) noexcept {
-  return Visit(SumTypes{}, p.data.dtype, [&]<class T>() {
-    return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() {
-      return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() -> Result<Tensor> {
-        return f.template operator()<typename RowType<T>::type, Idx, Seg>();
-      });
-    });
+auto VisitIds(const ForwardProblem& p, const F& f) noexcept {
+  return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() {
+    return Visit(IndexTypes{}, p.segment_ids.dtype, [&]<class Seg>() { return f.template operator()<Idx, Seg>(); });
   });
 }
 

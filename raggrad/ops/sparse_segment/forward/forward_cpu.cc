@@ -47,9 +47,9 @@ struct SegmentRows {
 
 // Pools the output rows [row_begin, row_end) that are segments and zeroes the others. A call for some of the columns
 // has no others.
-template <class T, class Idx, class Seg>
-void PoolRows(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, PoolSegmentsFunction<T, Idx> pool,
-              int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) noexcept {
+template <class T, class Seg>
+void PoolRows(const PoolJob<T>& job, const SegmentRows<Seg>& segments, PoolSegmentsFunction<T> pool, int64_t row_begin,
+              int64_t row_end, int64_t column_begin, int64_t column_end) noexcept {
   const auto zero = [&](int64_t begin, int64_t end) {
     std::memset(static_cast<void*>(job.output + begin * job.width), 0,
                 static_cast<size_t>((end - begin) * job.width) * sizeof(T));
@@ -75,12 +75,12 @@ void PoolRows(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, Pool
 }
 
 // The output rows of Accumulation::kReproducible, for RunExactRows.
-template <class T, class Idx, class Seg>
+template <class T, class Seg>
 struct ReproducibleRows {
   using A = SumType<T>;
-  const PoolJob<T, Idx>& job;
+  const PoolJob<T>& job;
   const SegmentRows<Seg>& segments;
-  const PoolReproducibly<T, Idx>& run;
+  const PoolReproducibly<T>& run;
 
   int64_t row_at(int64_t unit) const noexcept { return segments.row_at(unit); }
   cpu::Span terms(int64_t row) const noexcept { return {segments.first_id(row), segments.first_id(row + 1)}; }
@@ -97,8 +97,8 @@ struct ReproducibleRows {
 };
 
 // D(s) of every output row that has ids, as the gradient computes it; empty if the numbers of ids are the divisors.
-template <class T, class Idx, class Seg>
-Result<Scratch<double>> MakeDivisors(const PoolJob<T, Idx>& job, const SegmentRows<Seg>& segments, int64_t rows,
+template <class T, class Seg>
+Result<Scratch<double>> MakeDivisors(const PoolJob<T>& job, const SegmentRows<Seg>& segments, int64_t rows,
                                      const Context& ctx) noexcept {
   const bool by_weights = job.weights != nullptr && job.divisor == WeightDivisor::kWeights;
   if (!by_weights || job.combiner == SegmentCombiner::kSum) return Scratch<double>();
@@ -116,30 +116,30 @@ Result<Scratch<double>> MakeDivisors(const PoolJob<T, Idx>& job, const SegmentRo
   return divisors;
 }
 
-template <class T, class Idx, class Seg>
-Status PoolAllReproducibly(PoolJob<T, Idx> job, const SegmentRows<Seg>& segments, int64_t rows,
-                           const cpu::Chunks& chunks, const Context& ctx) noexcept {
+template <class T, class Seg>
+Status PoolAllReproducibly(PoolJob<T> job, const SegmentRows<Seg>& segments, int64_t rows, const cpu::Chunks& chunks,
+                           const Context& ctx) noexcept {
   const Result<Scratch<double>> divisors = MakeDivisors(job, segments, rows, ctx);
   if (!divisors.ok()) return divisors.status();
   job.divisors = divisors->data();
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
-  const ReproducibleRows<T, Idx, Seg> exact = {job, segments, (*loops)->template of<T>().template with<Idx>()};
+  const ReproducibleRows<T, Seg> exact = {job, segments, (*loops)->template of<T>()};
   return cpu::RunExactRows<SumType<T>>(ctx, chunks, rows, job.width, exact);
 }
 
-template <class T, class Idx>
-Result<PoolSegmentsFunction<T, Idx>> ChoosePool(const ForwardProblem& p, const Context& ctx) noexcept {
+template <class T>
+Result<PoolSegmentsFunction<T>> ChoosePool(const ForwardProblem& p, const Context& ctx) noexcept {
   if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {
     if (p.weights != nullptr) {
       const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &WeightedPoolLoopsFor<I>(); });
       if (!loops.ok()) return loops.status();
-      return (*loops)->template of<T>().template pool<Idx>();
+      return (*loops)->template of<T>().pool;
     }
   }
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
-  return (*loops)->template of<T>().template pool<Idx>();
+  return (*loops)->template of<T>().pool;
 }
 
 // Empty if the problem has no weights.
@@ -151,56 +151,56 @@ Result<WideWeights<A>> ReadWeights(const ForwardProblem& p, const Context& ctx) 
   return WideWeights<A>();
 }
 
-template <class T, class Idx, class Seg>
-Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
-  const Result<PoolSegmentsFunction<T, Idx>> pool = ChoosePool<T, Idx>(p, ctx);
+// Pools into an output of `rows` rows, which is not empty. The ids are checked.
+template <class T, class Seg>
+Status Pool(const ForwardProblem& p, int64_t rows, const Context& ctx, Tensor& output) noexcept {
+  const int64_t width = *Shape::Product(p.data.shape.tail());
+  const Result<WideWeights<SumType<T>>> weights = ReadWeights<SumType<T>>(p, ctx);
+  if (!weights.ok()) return weights.status();
+  const PoolJob<T> job = {.combiner = p.combiner,
+                          .data = p.data.As<T>(),
+                          .width = width,
+                          .indices = CheckedIds(p.indices),
+                          .num_ids = p.n(),
+                          .output = output.As<T>(),
+                          .weights = weights->data(),
+                          .divisor = p.weights != nullptr ? p.weights->divisor : WeightDivisor{}};
+  const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
+  Executor& executor = ExecutorOf(ctx);
+  const cpu::Chunks chunks = cpu::SplitRows(executor, p.n() + rows, width * static_cast<int64_t>(sizeof(T)));
+  if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {  // integers have one sum in any order
+    if (ctx.accumulation == Accumulation::kReproducible) return PoolAllReproducibly(job, segments, rows, chunks, ctx);
+  }
+  const Result<PoolSegmentsFunction<T>> pool = ChoosePool<T>(p, ctx);
   if (!pool.ok()) return pool.status();
-  const Result<int64_t> rows = OutputRows<Idx>(p, p.n() == 0 ? Seg{0} : p.segment_ids.As<Seg>()[p.n() - 1]);
+  return cpu::RunRows(
+      executor, chunks, rows, width, [&](int64_t unit) { return segments.row_at(unit); },
+      [&](int64_t row) { return segments.length(row); },
+      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+        PoolRows(job, segments, *pool, row_begin, row_end, column_begin, column_end);
+      });
+}
+
+}  // namespace
+
+Result<Tensor> Forward(const ForwardProblem& p, const Context& ctx) noexcept {
+  const Result<int64_t> rows = RowsOf(p);
   if (!rows.ok()) return rows.status();
   // The output comes before the checks of the other ids: TensorFlow reports too large an output before a bad id.
   const Result<Shape> shape = OutputShape(p, *rows);
   if (!shape.ok()) return shape.status();
   Result<Tensor> output = AllocateOutput(ctx, 0, p.data.dtype, *shape);
   if (!output.ok()) return output;
-  Executor& executor = ExecutorOf(ctx);
   if (!p.ids_checked) {
-    if (Status s = CheckIds<Idx, Seg>(p, executor, *rows); !s.ok()) return s;
+    if (Status s = CheckIds(p, ExecutorOf(ctx), *rows); !s.ok()) return s;
   }
   if (output->bytes() == 0) return output;
-
-  const int64_t width = *Shape::Product(p.data.shape.tail());
-  const Result<WideWeights<SumType<T>>> weights = ReadWeights<SumType<T>>(p, ctx);
-  if (!weights.ok()) return weights.status();
-  const PoolJob<T, Idx> job = {.combiner = p.combiner,
-                               .data = p.data.As<T>(),
-                               .width = width,
-                               .indices = p.indices.As<Idx>(),
-                               .num_ids = p.n(),
-                               .output = output->As<T>(),
-                               .weights = weights->data(),
-                               .divisor = p.weights != nullptr ? p.weights->divisor : WeightDivisor{}};
-  const SegmentRows<Seg> segments = {p.segment_ids.As<Seg>(), p.n()};
-  const cpu::Chunks chunks = cpu::SplitRows(executor, p.n() + *rows, width * static_cast<int64_t>(sizeof(T)));
-  if constexpr (Contains(FloatTypes{}, kDTypeOf<T>)) {  // integers have one sum in any order
-    if (ctx.accumulation == Accumulation::kReproducible) {
-      if (Status s = PoolAllReproducibly(job, segments, *rows, chunks, ctx); !s.ok()) return s;
-      return output;
-    }
-  }
-  Status pooled = cpu::RunRows(
-      executor, chunks, *rows, width, [&](int64_t unit) { return segments.row_at(unit); },
-      [&](int64_t row) { return segments.length(row); },
-      [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
-        PoolRows(job, segments, *pool, row_begin, row_end, column_begin, column_end);
-      });
+  const Status pooled = Visit(SumTypes{}, p.data.dtype, [&]<class T>() {
+    return Visit(IndexTypes{}, p.segment_ids.dtype,
+                 [&]<class Seg>() { return Pool<typename RowType<T>::type, Seg>(p, *rows, ctx, *output); });
+  });
   if (!pooled.ok()) return pooled;
   return output;
-}
-
-}  // namespace
-
-Result<Tensor> Forward(const ForwardProblem& problem, const Context& ctx) noexcept {
-  return VisitTypes(problem, [&]<class T, class Idx, class Seg>() { return Forward<T, Idx, Seg>(problem, ctx); });
 }
 
 }  // namespace raggrad::sparse_segment::on_cpu

@@ -10,11 +10,11 @@ namespace {
 
 // The rows that ids name (exact_rows.h). A segment is searched for its largest value just before it is summed, when it
 // is in the cache: a pass over the table would read rows that no id names.
-template <Isa I, bool kWeighted, class Value, class Idx>
+template <Isa I, bool kWeighted, class Value>
 struct PoolTerms {
   using T = Value;
   static constexpr bool kScaled = kWeighted;
-  const PoolJob<T, Idx>& job;
+  const PoolJob<T>& job;
 
   [[gnu::always_inline]] int64_t width() const noexcept { return job.width; }
   [[gnu::always_inline]] int64_t count() const noexcept { return job.num_ids; }
@@ -32,14 +32,14 @@ struct PoolTerms {
 };
 
 // Calls f(terms) with terms that know whether there are weights.
-template <Isa I, class T, class Idx, class F>
-[[gnu::always_inline]] inline auto WithTerms(const PoolJob<T, Idx>& job, const F& f) noexcept {
-  if (job.weights != nullptr) return f(PoolTerms<I, true, T, Idx>{job});
-  return f(PoolTerms<I, false, T, Idx>{job});
+template <Isa I, class T, class F>
+[[gnu::always_inline]] inline auto WithTerms(const PoolJob<T>& job, const F& f) noexcept {
+  if (job.weights != nullptr) return f(PoolTerms<I, true, T>{job});
+  return f(PoolTerms<I, false, T>{job});
 }
 
-template <Isa I, class T, class Idx>
-[[gnu::always_inline]] inline double DivisorOf(const PoolJob<T, Idx>& job, int64_t row, int64_t count) noexcept {
+template <Isa I, class T>
+[[gnu::always_inline]] inline double DivisorOf(const PoolJob<T>& job, int64_t row, int64_t count) noexcept {
   return job.divisors != nullptr ? job.divisors[row] : CountDivisor<double>(job.combiner, count);
 }
 
@@ -62,8 +62,8 @@ template <Isa I, class T, class F>
   }
 }
 
-template <Isa I, class T, class Idx>
-void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t, int64_t) noexcept {
+template <Isa I, class T>
+void PoolSegments(const PoolJob<T>& job, const SegmentBatch& batch, int64_t, int64_t) noexcept {
   WithTerms<I>(job, [&](const auto& terms) {
     for (int64_t s = 0; s < batch.count; ++s) {
       const int64_t begin = batch.starts[s];
@@ -87,21 +87,21 @@ void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t
   });
 }
 
-template <Isa I, class T, class Idx>
-SumType<T> Largest(const PoolJob<T, Idx>& job, cpu::Span ids) noexcept {
+template <Isa I, class T>
+SumType<T> Largest(const PoolJob<T>& job, cpu::Span ids) noexcept {
   return WithTerms<I>(job, [&](const auto& terms) { return MagnitudesOfTerms<I>(terms, ids.begin, ids.end).largest; });
 }
 
-template <Isa I, class T, class Idx>
-void SumPart(const PoolJob<T, Idx>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
+template <Isa I, class T>
+void SumPart(const PoolJob<T>& job, const SumGrid<SumType<T>>& grid, cpu::Span ids, cpu::Span columns,
              double* sums) noexcept {
   WithTerms<I>(job, [&](const auto& terms) {
     SumColumns<I>(terms, grid, ids.begin, ids.end, columns.begin, columns.end, sums);
   });
 }
 
-template <Isa I, class T, class Idx>
-void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGrid<SumType<T>>& grid,
+template <Isa I, class T>
+void Finish(const PoolJob<T>& job, int64_t row, int64_t count, const SumGrid<SumType<T>>& grid,
             const double* sums) noexcept {
   const double divisor = DivisorOf<I>(job, row, count);
   FinishRow<I>(job.output + row * job.width, job.width, divisor,
@@ -110,13 +110,12 @@ void Finish(const PoolJob<T, Idx>& job, int64_t row, int64_t count, const SumGri
                });
 }
 
-template <Isa I, class T, class Idx>
-inline constexpr PoolReproducibly<T, Idx> kFunctions = {&PoolSegments<I, T, Idx>, &Largest<I, T, Idx>,
-                                                        &SumPart<I, T, Idx>, &Finish<I, T, Idx>};
+template <Isa I, class T>
+inline constexpr PoolReproducibly<T> kFunctions = {&PoolSegments<I, T>, &Largest<I, T>, &SumPart<I, T>, &Finish<I, T>};
 
 template <Isa I, class... Ts>
 consteval PoolReproduciblyLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {PoolReproduciblyOf<Ts>{kFunctions<I, Ts, int32_t>, kFunctions<I, Ts, int64_t>}...};
+  return {kFunctions<I, Ts>...};
 }
 
 }  // namespace

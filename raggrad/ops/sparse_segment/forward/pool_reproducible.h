@@ -12,13 +12,13 @@
 namespace raggrad::sparse_segment {
 
 // All run in the caller's floating-point environment.
-template <class T, class Idx>
+template <class T>
 struct PoolReproducibly {
   using A = SumType<T>;
-  using Job = PoolJob<T, Idx>;
+  using Job = PoolJob<T>;
 
   // Pools all columns of the batch's rows.
-  PoolSegmentsFunction<T, Idx> pool;
+  PoolSegmentsFunction<T> pool;
   // The largest finite magnitude in the rows that ids name, times their weights if there are any.
   A (*largest)(const Job& job, cpu::Span ids) noexcept;
   // Writes the sums of these products: [SumGrid<A>::kSums, width].
@@ -27,22 +27,7 @@ struct PoolReproducibly {
   void (*finish)(const Job& job, int64_t row, int64_t count, const SumGrid<A>& grid, const double* sums) noexcept;
 };
 
-template <class T>
-struct PoolReproduciblyOf {
-  PoolReproducibly<T, int32_t> narrow;
-  PoolReproducibly<T, int64_t> wide;
-
-  template <class Idx>
-  const PoolReproducibly<T, Idx>& with() const noexcept {
-    if constexpr (std::is_same_v<Idx, int32_t>) {
-      return narrow;
-    } else {
-      return wide;
-    }
-  }
-};
-
-using PoolReproduciblyLoops = cpu::PerType<PoolReproduciblyOf, FloatTypes>;
+using PoolReproduciblyLoops = cpu::PerType<PoolReproducibly, FloatTypes>;
 
 template <Isa I>
 const PoolReproduciblyLoops& PoolReproduciblyLoopsFor() noexcept;

@@ -56,8 +56,8 @@ template <Isa I, bool kFirst, int kRows>
 }
 
 // Adds the rows that ids [id, id + kRows) name.
-template <Isa I, bool kFirst, int kRows, class T, class Idx>
-[[gnu::always_inline]] inline void AddGroup(const PoolJob<T, Idx>& job, int64_t id, int64_t column, int64_t columns,
+template <Isa I, bool kFirst, int kRows, class T>
+[[gnu::always_inline]] inline void AddGroup(const PoolJob<T>& job, int64_t id, int64_t column, int64_t columns,
                                             SumType<T> factor, SumType<T>* sums) noexcept {
   const T* rows[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -81,8 +81,8 @@ template <Isa I, bool kFirst, int kRows, class T, class Idx>
 }
 
 // Adds the first group, which has kRows or more rows: `rows` of them.
-template <Isa I, int kRows, class T, class Idx>
-[[gnu::always_inline]] inline void AddFirstGroup(const PoolJob<T, Idx>& job, int64_t rows, int64_t id, int64_t column,
+template <Isa I, int kRows, class T>
+[[gnu::always_inline]] inline void AddFirstGroup(const PoolJob<T>& job, int64_t rows, int64_t id, int64_t column,
                                                  int64_t columns, SumType<T> factor, SumType<T>* sums) noexcept {
   if constexpr (kRows <= kRowsPerGroup) {
     if (rows != kRows) return AddFirstGroup<I, kRows + 1>(job, rows, id, column, columns, factor, sums);
@@ -98,8 +98,8 @@ template <Isa I, class A>
 }
 
 // Pools ids [begin, end), two or more.
-template <Isa I, class T, class Idx>
-void PoolBlock(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
+template <Isa I, class T>
+void PoolBlock(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
                SumType<T>* sums) noexcept {
   using A = SumType<T>;
   const int64_t n = end - begin;
@@ -117,8 +117,8 @@ void PoolBlock(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t c
   }
 }
 
-template <Isa I, class T, class Idx>
-void PoolSegment(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
+template <Isa I, class T>
+void PoolSegment(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
                  T* output) noexcept {
   if (end - begin == 1) {
     __builtin_memcpy(static_cast<void*>(output), job.row(begin) + column, static_cast<size_t>(columns) * sizeof(T));
@@ -131,9 +131,8 @@ void PoolSegment(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t
   }
 }
 
-template <Isa I, class T, class Idx>
-void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
-                  int64_t column_end) noexcept {
+template <Isa I, class T>
+void PoolSegments(const PoolJob<T>& job, const SegmentBatch& batch, int64_t column_begin, int64_t column_end) noexcept {
   for (int64_t s = 0; s < batch.count; ++s) {
     T* row = job.output + batch.rows[s] * job.width;
     for (int64_t column = column_begin; column < column_end; column += kBlock) {
@@ -144,8 +143,8 @@ void PoolSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t
 }
 
 template <Isa I, class... Ts>
-consteval PoolLoops LoopsOf(cpu::PerType<PoolLoopsOf, TypeList<Ts...>>) noexcept {
-  return {PoolLoopsOf<Ts>{&PoolSegments<I, Ts, int32_t>, &PoolSegments<I, Ts, int64_t>}...};
+consteval PoolLoops LoopsOf(cpu::PerType<PoolLoopOf, TypeList<Ts...>>) noexcept {
+  return {PoolLoopOf<Ts>{&PoolSegments<I, Ts>}...};
 }
 
 }  // namespace

@@ -8,25 +8,24 @@
 #include "raggrad/core/isa.h"
 #include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/isa_choice.h"
+#include "raggrad/ops/sparse_segment/checked_ids.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment {
 
-template <class T, class Idx>  // integers T are unsigned, so that sums wrap
+template <class T>  // integers are unsigned, so that sums wrap
 struct PoolJob {
   SegmentCombiner combiner;
   const T* data;  // [.., width]
   int64_t width;
-  const Idx* indices;  // checked
+  CheckedIds indices;
   int64_t num_ids;
   T* output;                            // [.., width]
   const SumType<T>* weights = nullptr;  // [num_ids]; null: all are 1
   WeightDivisor divisor = {};
   const double* divisors = nullptr;  // D(s) of each output row; null: from the number of ids. For kReproducible
 
-  [[gnu::always_inline]] const T* row(int64_t id) const noexcept {
-    return data + static_cast<int64_t>(indices[id]) * width;
-  }
+  [[gnu::always_inline]] const T* row(int64_t id) const noexcept { return data + indices[id] * width; }
 };
 
 // Segments that follow each other. The s-th pools the ids [starts[s], starts[s + 1]), at least one, into output row
@@ -39,32 +38,22 @@ struct SegmentBatch {
 };
 
 // Pools columns [column_begin, column_end) of the batch's rows, in the caller's floating-point environment.
-template <class T, class Idx>
-using PoolSegmentsFunction = void (*)(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
+template <class T>
+using PoolSegmentsFunction = void (*)(const PoolJob<T>& job, const SegmentBatch& batch, int64_t column_begin,
                                       int64_t column_end) noexcept;
 
 template <class T>
-struct PoolLoopsOf {
-  PoolSegmentsFunction<T, int32_t> narrow;
-  PoolSegmentsFunction<T, int64_t> wide;
-
-  template <class Idx>
-  PoolSegmentsFunction<T, Idx> pool() const noexcept {
-    if constexpr (std::is_same_v<Idx, int32_t>) {
-      return narrow;
-    } else {
-      return wide;
-    }
-  }
+struct PoolLoopOf {
+  PoolSegmentsFunction<T> pool;
 };
 
-using PoolLoops = cpu::PerType<PoolLoopsOf, JoinLists<FloatTypes, TypeList<uint8_t, uint16_t, uint32_t, uint64_t>>>;
+using PoolLoops = cpu::PerType<PoolLoopOf, JoinLists<FloatTypes, TypeList<uint8_t, uint16_t, uint32_t, uint64_t>>>;
 
 template <Isa I>
 const PoolLoops& PoolLoopsFor() noexcept;
 
 // The same with weights (segment_pooling.h).
-using WeightedPoolLoops = cpu::PerType<PoolLoopsOf, FloatTypes>;
+using WeightedPoolLoops = cpu::PerType<PoolLoopOf, FloatTypes>;
 
 template <Isa I>
 const WeightedPoolLoops& WeightedPoolLoopsFor() noexcept;

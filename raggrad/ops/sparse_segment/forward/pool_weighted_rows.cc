@@ -44,8 +44,8 @@ template <class A>
 }
 
 // Pools kVectors vectors of columns in registers. A product is rounded before it is added (-ffp-contract=off).
-template <Isa I, int kVectors, class T, class Idx>
-[[gnu::always_inline]] inline void PoolVectors(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column,
+template <Isa I, int kVectors, class T>
+[[gnu::always_inline]] inline void PoolVectors(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column,
                                                SumType<T>* out) noexcept {
   using A = SumType<T>;
   using V = typename Vector<I, A>::Type;
@@ -88,8 +88,8 @@ template <Isa I, int kVectors, class T, class Idx>
 }
 
 // Pools the columns that do not fill a vector.
-template <Isa I, class T, class Idx>
-[[gnu::always_inline]] inline void PoolFew(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column,
+template <Isa I, class T>
+[[gnu::always_inline]] inline void PoolFew(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column,
                                            int64_t columns, SumType<T>* out) noexcept {
   using A = SumType<T>;
   constexpr int64_t kLanes = Vector<I, A>::kLanes;
@@ -113,8 +113,8 @@ template <Isa I, class T, class Idx>
 }
 
 // Pools kVectors vectors of columns at a time, then half as many, ..., then the rest.
-template <Isa I, int kVectors, class T, class Idx>
-[[gnu::always_inline]] inline void PoolParts(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column,
+template <Isa I, int kVectors, class T>
+[[gnu::always_inline]] inline void PoolParts(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column,
                                              int64_t columns, SumType<T>* out) noexcept {
   constexpr int64_t kColumns = kVectors * Vector<I, SumType<T>>::kLanes;
   for (; columns >= kColumns; columns -= kColumns, column += kColumns, out += kColumns) {
@@ -128,17 +128,17 @@ template <Isa I, int kVectors, class T, class Idx>
   }
 }
 
-template <Isa I, class T, class Idx>
-void PoolBlock(const PoolJob<T, Idx>& job, int64_t begin, int64_t end, int64_t column, int64_t columns,
-               SumType<T> divisor, SumType<T>* out) noexcept {
+template <Isa I, class T>
+void PoolBlock(const PoolJob<T>& job, int64_t begin, int64_t end, int64_t column, int64_t columns, SumType<T> divisor,
+               SumType<T>* out) noexcept {
   constexpr int kVectors = I == Isa::kX86V1 || I == Isa::kX86V3 ? 2 : 4;  // kSums times as many fit the registers
   PoolParts<I, kVectors>(job, begin, end, column, columns, out);
   if (job.combiner == SegmentCombiner::kSum) return;
   for (int64_t c = 0; c < columns; ++c) out[c] = Divide(out[c], divisor);
 }
 
-template <Isa I, class T, class Idx>
-void PoolWeightedSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch, int64_t column_begin,
+template <Isa I, class T>
+void PoolWeightedSegments(const PoolJob<T>& job, const SegmentBatch& batch, int64_t column_begin,
                           int64_t column_end) noexcept {
   for (int64_t s = 0; s < batch.count; ++s) {
     const int64_t begin = batch.starts[s];
@@ -160,7 +160,7 @@ void PoolWeightedSegments(const PoolJob<T, Idx>& job, const SegmentBatch& batch,
 
 template <Isa I, class... Ts>
 consteval WeightedPoolLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {PoolLoopsOf<Ts>{&PoolWeightedSegments<I, Ts, int32_t>, &PoolWeightedSegments<I, Ts, int64_t>}...};
+  return {PoolLoopOf<Ts>{&PoolWeightedSegments<I, Ts>}...};
 }
 
 }  // namespace

@@ -43,41 +43,41 @@ Status ForEachRange(const ForwardProblem& p, int64_t width, int64_t row_bytes, c
                       });
 }
 
-template <class T, class Idx>
-PoolJob<T, Idx> JobOf(const ForwardProblem& p, int64_t width) noexcept {
+template <class T>
+PoolJob<T> JobOf(const ForwardProblem& p, int64_t width) noexcept {
   return {.combiner = p.combiner,
           .data = p.data.As<T>(),
           .width = width,
-          .indices = p.indices.As<Idx>(),
+          .indices = CheckedIds(p.indices),
           .num_ids = p.n(),
           .output = nullptr,
           .weights = p.weights != nullptr ? p.weights->values.As<SumType<T>>() : nullptr};
 }
 
-template <class T, class Idx>
-Result<const PoolReproducibly<T, Idx>*> LoopsOf(const Context& ctx) noexcept {
+template <class T>
+Result<const PoolReproducibly<T>*> LoopsOf(const Context& ctx) noexcept {
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &PoolReproduciblyLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
-  return &(*loops)->template of<T>().template with<Idx>();
+  return &(*loops)->template of<T>();
 }
 
 int64_t WidthOf(const ForwardProblem& p) noexcept {
   return p.n() == 0 ? 0 : Shape::Product(p.data.shape.tail()).value_or(0);
 }
 
-template <class T, class Idx, class Seg>
+template <class T, class Seg>
 Result<Tensor> Largest(const ForwardProblem& p, const Context& ctx) noexcept {
   using A = SumType<T>;
-  const auto run = LoopsOf<T, Idx>(ctx);
+  const auto run = LoopsOf<T>(ctx);
   if (!run.ok()) return run.status();
-  if (Status s = on_cpu::CheckIds<Idx, Seg>(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
+  if (Status s = on_cpu::CheckIds(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
   Result<Tensor> output = AllocateOutput(ctx, 0, SumDType(p.data.dtype), Shape{*p.num_segments});
   if (!output.ok()) return output;
   A* const out = output->As<A>();
   std::fill_n(out, *p.num_segments, A{0});
   const int64_t width = WidthOf(p);
   if (width == 0) return output;
-  const PoolJob<T, Idx> job = JobOf<T, Idx>(p, width);
+  const PoolJob<T> job = JobOf<T>(p, width);
   const auto search = [&](int64_t row_begin, int64_t row_end, int64_t, int64_t, const auto& first_id) {
     const Seg* const segments = p.segment_ids.As<Seg>();
     ForEachRun(segments, p.n(), first_id(row_begin), first_id(row_end), [&](int64_t begin, int64_t end) {
@@ -90,13 +90,13 @@ Result<Tensor> Largest(const ForwardProblem& p, const Context& ctx) noexcept {
   return output;
 }
 
-template <class T, class Idx, class Seg>
+template <class T, class Seg>
 Result<Tensor> Sums(const ForwardProblem& p, const TensorView& largest, const TensorView& counts,
                     const Context& ctx) noexcept {
   using A = SumType<T>;
-  const auto run = LoopsOf<T, Idx>(ctx);
+  const auto run = LoopsOf<T>(ctx);
   if (!run.ok()) return run.status();
-  if (Status s = on_cpu::CheckIds<Idx, Seg>(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
+  if (Status s = on_cpu::CheckIds(p, ExecutorOf(ctx), *p.num_segments); !s.ok()) return s;
   if (Status s = CheckGrids<A>(p.op, largest, counts); !s.ok()) return s;
   if (Status s = CheckTermCounts<Seg>(p, counts.As<int64_t>()); !s.ok()) return s;
   // Data without rows may have any inner dimensions: a width that cannot be counted finds no memory.
@@ -111,7 +111,7 @@ Result<Tensor> Sums(const ForwardProblem& p, const TensorView& largest, const Te
   if (!output.ok()) return output;
   if (output->bytes() == 0) return output;
   auto* const out = output->As<double>();
-  const PoolJob<T, Idx> job = JobOf<T, Idx>(p, width);
+  const PoolJob<T> job = JobOf<T>(p, width);
   const auto sum = [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
                        const auto& first_id) {
     const Seg* const segments = p.segment_ids.As<Seg>();
@@ -138,7 +138,7 @@ template <class T>
 Result<Tensor> Round(std::string_view op, SegmentCombiner combiner, const TensorView& sums, const TensorView& largest,
                      const TensorView& counts, const Context& ctx) noexcept {
   using A = SumType<T>;
-  const auto run = LoopsOf<T, int32_t>(ctx);
+  const auto run = LoopsOf<T>(ctx);
   if (!run.ok()) return run.status();
   if (Status s = CheckGrids<A>(op, largest, counts); !s.ok()) return s;
   const int64_t rows = sums.dim(0);
@@ -147,7 +147,7 @@ Result<Tensor> Round(std::string_view op, SegmentCombiner combiner, const Tensor
   Result<Tensor> output = AllocateOutput(ctx, 0, kDTypeOf<T>, Shape{rows, width});
   if (!output.ok()) return output;
   if (output->bytes() == 0) return output;
-  const PoolJob<T, int32_t> job = {
+  const PoolJob<T> job = {
       .combiner = combiner, .data = {}, .width = width, .indices = {}, .num_ids = 0, .output = output->As<T>()};
   Executor& executor = ExecutorOf(ctx);
   const cpu::Chunks chunks = cpu::SplitRows(executor, rows, row_length * static_cast<int64_t>(sizeof(double)));
@@ -171,15 +171,13 @@ Result<Tensor> OnCpu(std::string_view op, const F& f) noexcept {
   return WithOp(op, [&] { return cpu::InFloatEnvironment(f); });
 }
 
-// Calls f<T, Idx, Seg>() with the problem's types.
+// Calls f<T, Seg>() with the types of the data and the segment ids.
 template <class F>
 Result<Tensor> Run(const ForwardProblem& p, const F& f) noexcept {
   return OnCpu(p.op, [&] {
     return Visit(FloatTypes{}, p.data.dtype, [&]<class T>() {
-      return Visit(IndexTypes{}, p.indices.dtype, [&]<class Idx>() {
-        return Visit(IndexTypes{}, p.segment_ids.dtype,
-                     [&]<class Seg>() -> Result<Tensor> { return f.template operator()<T, Idx, Seg>(); });
-      });
+      return Visit(IndexTypes{}, p.segment_ids.dtype,
+                   [&]<class Seg>() -> Result<Tensor> { return f.template operator()<T, Seg>(); });
     });
   });
 }
@@ -191,8 +189,8 @@ Result<Tensor> LargestSplitTerms(const SplitTerms& terms, int64_t num_segments, 
   SegmentWeights factors;
   const auto problem = sparse_segment::CheckTerms("LargestSplitTerms", terms, num_segments, factors);
   if (!problem.ok()) return problem.status();
-  return sparse_segment::Run(
-      *problem, [&]<class T, class Idx, class Seg>() { return sparse_segment::Largest<T, Idx, Seg>(*problem, ctx); });
+  return sparse_segment::Run(*problem,
+                             [&]<class T, class Seg>() { return sparse_segment::Largest<T, Seg>(*problem, ctx); });
 }
 
 Result<Tensor> SumSplitTerms(const SplitTerms& terms, const TensorView& largest, const TensorView& counts,
@@ -206,9 +204,8 @@ Result<Tensor> SumSplitTerms(const SplitTerms& terms, const TensorView& largest,
   const DType type = sparse_segment::SumDType(terms.data.dtype);
   if (Status s = sparse_segment::CheckSegmentArray(op, "counts", counts, DType::kInt64, segments); !s.ok()) return s;
   if (Status s = sparse_segment::CheckSegmentArray(op, "largest", largest, type, segments); !s.ok()) return s;
-  return sparse_segment::Run(*problem, [&]<class T, class Idx, class Seg>() {
-    return sparse_segment::Sums<T, Idx, Seg>(*problem, largest, counts, ctx);
-  });
+  return sparse_segment::Run(
+      *problem, [&]<class T, class Seg>() { return sparse_segment::Sums<T, Seg>(*problem, largest, counts, ctx); });
 }
 
 Result<Tensor> RoundSplitSums(SegmentCombiner combiner, DType dtype, const TensorView& sums, const TensorView& largest,

@@ -39,8 +39,8 @@ struct Columns {
 //
 // Rows of later ids are prefetched a line or two at a time, between products: a processor waits for some 12 lines at
 // once, and would do nothing else while it is asked for more (segment-A with power-law ids took 1.25 times as long).
-template <Isa I, int kRows, class T, class Idx>
-[[gnu::always_inline]] inline void Dot(const DotJob<T, Idx>& job, const T* grad, int64_t id) noexcept {
+template <Isa I, int kRows, class T>
+[[gnu::always_inline]] inline void Dot(const DotJob<T>& job, const T* grad, int64_t id) noexcept {
   using A = SumType<T>;
   constexpr int kVectors = Columns<I, T>::kVectors;
   const T* rows[kRows];
@@ -76,8 +76,8 @@ template <Isa I, int kRows, class T, class Idx>
   }
 }
 
-template <Isa I, class T, class Idx>
-void DotRows(const DotJob<T, Idx>& job, const T* grad, int64_t begin, int64_t end) noexcept {
+template <Isa I, class T>
+void DotRows(const DotJob<T>& job, const T* grad, int64_t begin, int64_t end) noexcept {
   // Rows that are multiplied together, so that additions need not wait for each other: as many as the registers hold.
   constexpr int kVectors = Columns<I, T>::kVectors;
   constexpr int kRows = kVectors <= 2 ? 4 : kVectors == 4 ? 2 : 1;
@@ -88,7 +88,7 @@ void DotRows(const DotJob<T, Idx>& job, const T* grad, int64_t begin, int64_t en
 
 template <Isa I, class... Ts>
 consteval DotLoops LoopsOf(TypeList<Ts...>) noexcept {
-  return {DotLoopsOf<Ts>{&DotRows<I, Ts, int32_t>, &DotRows<I, Ts, int64_t>}...};
+  return {DotLoopOf<Ts>{&DotRows<I, Ts>}...};
 }
 
 }  // namespace

@@ -45,14 +45,14 @@ void Finish(const ForwardProblem& p, const A* weights, int64_t begin, int64_t en
 
 // Computes the dot products of every segment, then calls finish(begin, end) for its ids, while they are in the cache.
 // Only segments that lie in several chunks wait until all chunks are done.
-template <class T, class Idx, class Seg, class F>
+template <class T, class Seg, class F>
 Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, const Context& ctx,
                const F& finish) noexcept {
   const auto loops = cpu::ChooseByIsa(ctx, []<Isa I>() { return &DotLoopsFor<I>(); });
   if (!loops.ok()) return loops.status();
-  const DotRowsFunction<T, Idx> dot = (*loops)->template of<T>().template dot<Idx>();
+  const DotRowsFunction<T> dot = (*loops)->template of<T>().dot;
   const ForwardProblem& f = p.forward;
-  const DotJob<T, Idx> job = {f.data.As<T>(), width, f.indices.As<Idx>(), f.n(), dots};
+  const DotJob<T> job = {f.data.As<T>(), width, CheckedIds(f.indices), f.n(), dots};
   const Seg* const segment_ids = f.segment_ids.As<Seg>();
   Executor& executor = ExecutorOf(ctx);
   const int64_t row_bytes = std::max<int64_t>(width, 1) * static_cast<int64_t>(sizeof(T));
@@ -69,14 +69,14 @@ Status DotRows(const WeightsGradProblem& p, int64_t width, SumType<T>* dots, con
   return s;
 }
 
-template <class T, class Idx, class Seg>
+template <class T, class Seg>
 Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noexcept {
   using A = SumType<T>;
   const ForwardProblem& f = p.forward;
   if (!f.ids_checked) {
-    const Result<int64_t> rows = OutputRows<Idx>(f, f.n() == 0 ? Seg{0} : f.segment_ids.As<Seg>()[f.n() - 1]);
+    const Result<int64_t> rows = RowsOf(f);
     if (!rows.ok()) return rows.status();
-    if (Status s = CheckIds<Idx, Seg>(f, ExecutorOf(ctx), *rows); !s.ok()) return s;
+    if (Status s = CheckIds(f, ExecutorOf(ctx), *rows); !s.ok()) return s;
   }
   const TensorView& values = f.weights->values;
   Result<Tensor> output = AllocateOutput(ctx, 0, values.dtype, Shape{f.n()});
@@ -90,7 +90,7 @@ Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noex
   const int64_t width = Shape::Product(f.data.shape.tail()).value_or(0);
   const Status computed = Visit(WeightTypes<A>{}, values.dtype, [&]<class W>() {
     W* const out = output->As<W>();
-    return DotRows<T, Idx, Seg>(p, width, dots, ctx, [&](int64_t begin, int64_t end) {
+    return DotRows<T, Seg>(p, width, dots, ctx, [&](int64_t begin, int64_t end) {
       Finish(f, weights->data(), begin, end, ctx, dots);
       if constexpr (!std::is_same_v<W, A>) {
         for (int64_t i = begin; i < end; ++i) NarrowWeight(dots[i], out[i]);
@@ -106,10 +106,8 @@ Result<Tensor> WeightsGrad(const WeightsGradProblem& p, const Context& ctx) noex
 Result<Tensor> WeightsGrad(const WeightsGradProblem& problem, const Context& ctx) noexcept {
   const ForwardProblem& f = problem.forward;
   return Visit(FloatTypes{}, f.data.dtype, [&]<class T>() {
-    return Visit(IndexTypes{}, f.indices.dtype, [&]<class Idx>() {
-      return Visit(IndexTypes{}, f.segment_ids.dtype,
-                   [&]<class Seg>() -> Result<Tensor> { return WeightsGrad<T, Idx, Seg>(problem, ctx); });
-    });
+    return Visit(IndexTypes{}, f.segment_ids.dtype,
+                 [&]<class Seg>() -> Result<Tensor> { return WeightsGrad<T, Seg>(problem, ctx); });
   });
 }
 
