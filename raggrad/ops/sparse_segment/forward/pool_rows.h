@@ -8,7 +8,7 @@
 #include "raggrad/core/isa.h"
 #include "raggrad/core/sum_type.h"
 #include "raggrad/cpu/isa_choice.h"
-#include "raggrad/ops/sparse_segment/checked_ids.h"
+#include "raggrad/ops/sparse_segment/forward/checked_ids.h"
 #include "raggrad/ops/sparse_segment/sparse_segment.h"
 
 namespace raggrad::sparse_segment {
