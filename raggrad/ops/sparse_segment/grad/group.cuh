@@ -16,9 +16,9 @@ struct alignas(kBatch * sizeof(V)) Batch {
 // A group of contributions, in shared memory.
 template <class A>
 struct Group {
-  // Tiles are padded, so that teams read from different banks, by a batch, so that batches are aligned.
+  // Tiles are padded, so that teams read from different banks, by a batch, so that batches of segments are aligned.
   alignas(kBatch * sizeof(uint32_t)) uint32_t segments[kTiles][kTile + kBatch];  // 0 where there is no contribution
-  alignas(kBatch * sizeof(A)) A scales[kTiles][kTile + kBatch];                  // the same
+  A scales[kTiles][kTile + kBatch];                                              // the same
   uint32_t rows[kContributionsPerGroup];
   // Bit i of tile t is set if a row begins at contribution i, or if there is no such contribution, which ends the row
   // before it as well. The last word has only bit 0, of the next group's first contribution.
