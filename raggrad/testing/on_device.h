@@ -86,8 +86,7 @@ void ExpectSame(const Result<T>& got, const Result<T>& want, Tensor T::*first, F
 }
 
 // Calls call(ctx) -> Status with device memory that runs out at request 0, 1, 2, ... (counting_allocator.h).
-template <class F>
-void ExpectEveryDeviceAllocationFailureIsReported(const F& call) {
+inline void ExpectEveryDeviceAllocationFailureIsReported(FunctionRef<Status(const Context&)> call) {
   const Result<Allocator*> pool = CudaPool(Device::Cuda(), nullptr);
   ASSERT_TRUE(pool.ok()) << pool.status().message();
   ExpectEveryAllocationFailureIsReported({}, call, **pool, &Context::device_allocator);

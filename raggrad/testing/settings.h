@@ -1,16 +1,11 @@
 // Runs a test under every setting whose results must agree: 1, 2 and 7 threads, every instruction set of the machine.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <iterator>
-#include <memory>
 #include <span>
-#include <string>
 
 #include "raggrad/core/context.h"
 #include "raggrad/core/executor.h"
+#include "raggrad/core/function_ref.h"
 #include "raggrad/core/isa.h"
 
 namespace raggrad::testing {
@@ -35,22 +30,8 @@ inline constexpr int kWorkers[] = {1, 2, 7};
 inline std::span<const Isa> IsasToTest() { return AvailableIsas(); }
 #endif
 
-// Calls f(const Context&) for each setting. The context's allocator is the default one.
-template <class F>
-void ForEachSetting(const F& f) {
-  const std::span<const Isa> isas = IsasToTest();
-  constexpr size_t kCounts = std::size(kWorkers);
-  const size_t settings = kEveryPair ? isas.size() * kCounts : std::max(isas.size(), kCounts);
-  for (size_t i = 0; i < settings; ++i) {
-    const Isa isa = isas[i % isas.size()];
-    const int workers = kWorkers[kEveryPair ? i / isas.size() : i % kCounts];
-    SCOPED_TRACE(std::to_string(workers) + " threads, " + std::string(IsaName(isa)));
-    Context ctx;
-    ctx.executor = &SharedExecutor(workers);
-    ctx.isa = isa;
-    f(static_cast<const Context&>(ctx));
-  }
-}
+// Calls f for each setting. The context's allocator is the default one.
+void ForEachSetting(FunctionRef<void(const Context&)> f);
 
 // The context with order-free sums.
 inline Context Reproducible(Context ctx = {}) {
