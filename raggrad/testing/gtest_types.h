@@ -1,12 +1,29 @@
-// The library's type lists for GoogleTest: TYPED_TEST_SUITE(MyTest, GtestTypes<NumberTypes>);
+// The library's type lists for GoogleTest.
+//
+//   class MyTest : public ::testing::TestWithParam<DType> {};
+//   INSTANTIATE_TEST_SUITE_P(Each, MyTest, EachDType(NumberTypes{}), NameOfDType);
+//
+// compiles each test once. Tests whose own code needs the C++ type are compiled for every type:
+//
+//   TYPED_TEST_SUITE(MyTest, GtestTypes<NumberTypes>);
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <complex>
+#include <ostream>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "raggrad/core/dtype.h"
+
+namespace raggrad {
+
+// Found by GoogleTest.
+inline void PrintTo(DType dtype, std::ostream* out) { *out << DTypeName(dtype); }
+
+}  // namespace raggrad
 
 namespace raggrad::testing {
 
@@ -32,9 +49,22 @@ TypeList<A..., B...> operator+(TypeList<A...>, TypeList<B...>);
 template <class... Ts>
 auto Tested(TypeList<Ts...>)
     -> decltype((TypeList<>{} + ... + std::conditional_t<kTested<Ts>, TypeList<Ts>, TypeList<>>{}));
+
+template <class... Ts>
+std::vector<DType> DTypes(TypeList<Ts...>) {
+  return {kDTypeOf<Ts>...};
+}
 }  // namespace gtest_types_internal
 
 template <class List>
 using GtestTypes = decltype(gtest_types_internal::Convert(gtest_types_internal::Tested(List{})));
+
+template <class List>
+auto EachDType(List list) {
+  return ::testing::ValuesIn(gtest_types_internal::DTypes(decltype(gtest_types_internal::Tested(list)){}));
+}
+inline std::string NameOfDType(const ::testing::TestParamInfo<DType>& test) {
+  return std::string(DTypeName(test.param));
+}
 
 }  // namespace raggrad::testing

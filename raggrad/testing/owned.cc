@@ -81,21 +81,31 @@ Tensor TensorOfStrings(Shape shape, const std::vector<std::string>& strings) {
 
 Tensor Gather(const TensorView& values, std::span<const int64_t> positions, const TensorView& otherwise) {
   const size_t size = DTypeSize(values.dtype);
-  std::string bytes;
-  std::vector<std::string> strings;
-  for (const int64_t position : positions) {
-    const char* const element =
-        position < 0 ? otherwise.As<char>() : values.As<char>() + static_cast<size_t>(position) * size;
-    if (values.dtype != DType::kString) {
-      bytes.append(element, size);
-      continue;
-    }
-    String string;
-    std::memcpy(&string, element, size);
-    strings.emplace_back(string.data, string.size);
-  }
   const Shape shape{static_cast<int64_t>(positions.size())};
-  return values.dtype == DType::kString ? TensorOfStrings(shape, strings) : TensorOfBytes(values.dtype, shape, bytes);
+  const auto element = [&](int64_t position) {
+    return position < 0 ? otherwise.As<char>() : values.As<char>() + static_cast<size_t>(position) * size;
+  };
+  if (values.dtype == DType::kString) {
+    std::vector<std::string> strings;
+    for (const int64_t position : positions) {
+      String string;
+      std::memcpy(&string, element(position), size);
+      strings.emplace_back(string.data, string.size);
+    }
+    return TensorOfStrings(shape, strings);
+  }
+  Tensor gathered = NewTensor(values.dtype, shape, positions.size() * size);
+  char* out = gathered.As<char>();
+  for (const int64_t position : positions) {
+    std::memcpy(out, element(position), size);
+    out += size;
+  }
+  return gathered;
+}
+
+Tensor GatherOrZero(const TensorView& values, std::span<const int64_t> positions) {
+  const std::string zero(DTypeSize(values.dtype), '\0');
+  return Gather(values, positions, {zero.data(), values.dtype, Shape{}});
 }
 
 OwnedTensorList::OwnedTensorList(std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {
@@ -115,9 +125,13 @@ OwnedVariantArray::OwnedVariantArray(Shape shape, std::vector<std::optional<Ragg
 std::string Difference(const TensorView& got, const TensorView& want) {
   if (got.dtype != want.dtype) return Text("dtype is ", got.dtype, ", expected ", want.dtype);
   if (!(got.shape == want.shape)) return Text("shape is ", got.shape, ", expected ", want.shape);
+  const int64_t size = want.shape.NumElements().value_or(0);
+  if (want.dtype != DType::kString && size > 0 &&
+      std::memcmp(got.data, want.data, static_cast<size_t>(size) * DTypeSize(want.dtype)) == 0) {
+    return {};
+  }
   std::string difference;
   const auto compare = [&]<class T>() -> Status {
-    const int64_t size = want.shape.NumElements().value_or(0);
     for (int64_t i = 0; i < size && difference.empty(); ++i) {
       const T &a = got.As<T>()[i], &b = want.As<T>()[i];
       if (!SameBits(a, b)) difference = Text("element ", i, " has the bytes ", Bytes(a), ", expected ", Bytes(b));

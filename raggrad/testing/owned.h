@@ -43,6 +43,8 @@ Tensor TensorOf(const std::vector<T>& values, Shape shape) {
 
 // A vector of values[positions[i]], or of the scalar `otherwise` where the position is negative.
 Tensor Gather(const TensorView& values, std::span<const int64_t> positions, const TensorView& otherwise = {});
+// The same with zeros; not for strings.
+Tensor GatherOrZero(const TensorView& values, std::span<const int64_t> positions);
 
 class OwnedTensorList {
  public:

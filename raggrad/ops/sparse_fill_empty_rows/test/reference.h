@@ -11,6 +11,7 @@
 
 #include "raggrad/core/dtype.h"
 #include "raggrad/cpu/convert.h"
+#include "raggrad/testing/owned.h"
 
 namespace raggrad::sparse_fill_empty_rows::reference {
 
@@ -36,28 +37,27 @@ T Add(T a, T b) {
   }
 }
 
-template <class T>
 struct GradResult {
   int64_t bad_position = -1;  // the first entry of the map that is out of range; then there is no result
-  std::vector<T> d_values;
-  T d_default_value{};
+  Tensor d_values, d_default_value;
 };
 
-template <class T>
-GradResult<T> Grad(std::span<const int64_t> reverse_index_map, std::span<const T> grad_values) {
-  const int64_t places = static_cast<int64_t>(grad_values.size());
-  GradResult<T> result;
-  std::vector<bool> named(grad_values.size());
+inline GradResult Grad(std::span<const int64_t> reverse_index_map, const TensorView& grad_values) {
+  const int64_t places = grad_values.dim(0);
+  std::vector<bool> named(static_cast<size_t>(places));
   for (size_t i = 0; i < reverse_index_map.size(); ++i) {
     const int64_t place = reverse_index_map[i];
     if (place < 0 || place >= places) return {static_cast<int64_t>(i), {}, {}};
-    result.d_values.push_back(grad_values[static_cast<size_t>(place)]);
     named[static_cast<size_t>(place)] = true;
   }
-  for (size_t j = 0; j < grad_values.size(); ++j) {
-    if (!named[j]) result.d_default_value = Add(result.d_default_value, grad_values[j]);
-  }
-  return result;
+  Result<Tensor> sum = Visit(NumberTypes{}, grad_values.dtype, [&]<class T>() -> Result<Tensor> {
+    T total{};
+    for (size_t j = 0; j < named.size(); ++j) {
+      if (!named[j]) total = Add(total, grad_values.As<T>()[j]);
+    }
+    return testing::TensorOf(std::vector<T>{total}, Shape{});
+  });
+  return {-1, testing::Gather(grad_values, reverse_index_map), *std::move(sum)};
 }
 
 struct FillResult {

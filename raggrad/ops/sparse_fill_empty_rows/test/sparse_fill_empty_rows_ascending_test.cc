@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <complex>
 #include <limits>
 #include <numeric>
 
@@ -10,19 +9,22 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
 namespace raggrad {
 namespace {
 
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::NameOfDType;
+using ::raggrad::testing::RandomTensor;
 using sparse_fill_empty_rows::ExpectAsReference;
 
-template <class T = double>
-void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full) {
-  ExpectAsReference(map, Generator(static_cast<uint64_t>(n_full)).Values<T>(n_full));
+void ExpectAsReference(const std::vector<int64_t>& map, int64_t n_full, DType dtype = DType::kFloat64) {
+  Generator random(static_cast<uint64_t>(n_full));
+  ExpectAsReference(map, RandomTensor(random, dtype, Shape{n_full}).view());
 }
 
 // Names each place with the given chance, in percent.
@@ -39,11 +41,9 @@ TEST(FillEmptyRowsGradAscending, EveryDensity) {
   for (const int64_t percent : {1, 20, 50, 80, 99, 100}) {
     for (const int64_t n_full : {1, 2, 3, 5, 100, 130'000}) {
       const std::vector<int64_t> map = AscendingMap(n_full, percent, 3);
-      ExpectAsReference<int8_t>(map, n_full);
-      ExpectAsReference<BFloat16>(map, n_full);
-      ExpectAsReference<float>(map, n_full);
-      ExpectAsReference<double>(map, n_full);
-      ExpectAsReference<std::complex<double>>(map, n_full);
+      for (const DType dtype : {DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex128}) {
+        ExpectAsReference(map, n_full, dtype);
+      }
     }
   }
 }
@@ -80,15 +80,14 @@ TEST(FillEmptyRowsGradAscending, MapsThatOnlySeemToAscend) {
   ExpectAsReference(again, 130'000);
 }
 
-template <class T>
-class EveryNumber : public ::testing::Test {};
-TYPED_TEST_SUITE(EveryNumber, GtestTypes<NumberTypes>);
+class EveryNumber : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, EveryNumber, EachDType(NumberTypes{}), NameOfDType);
 
-TYPED_TEST(EveryNumber, SeveralChunks) { ExpectAsReference<TypeParam>(AscendingMap(200'000, 80, 4), 200'000); }
+TEST_P(EveryNumber, SeveralChunks) { ExpectAsReference(AscendingMap(200'000, 80, 4), 200'000, GetParam()); }
 
 // Entries are taken four at a time, and values several at a time. All ways to name the first 9 places begin that in all
 // ways.
-TYPED_TEST(EveryNumber, EveryStart) {
+TEST_P(EveryNumber, EveryStart) {
   constexpr int64_t kPlaces = 9;
   for (uint64_t named = 0; named < uint64_t{1} << kPlaces; ++named) {
     std::vector<int64_t> map;
@@ -96,22 +95,22 @@ TYPED_TEST(EveryNumber, EveryStart) {
       if ((named >> j & 1) != 0) map.push_back(j);
     }
     for (int64_t j = 0; j < 4; ++j) map.push_back(kPlaces + 1 + 20 * j);  // long gaps
-    ExpectAsReference<TypeParam>(map, kPlaces + 80);
+    ExpectAsReference(map, kPlaces + 80, GetParam());
   }
 }
 
-TYPED_TEST(EveryNumber, EveryLengthAndEnd) {
+TEST_P(EveryNumber, EveryLengthAndEnd) {
   for (int64_t n = 1; n < 70; ++n) {
     for (const int64_t step : {1, 2, 3}) {
       std::vector<int64_t> map(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) map[static_cast<size_t>(i)] = i * step;
-      for (const int64_t behind : {0, 1, 3, 40}) ExpectAsReference<TypeParam>(map, map.back() + 1 + behind);
+      for (const int64_t behind : {0, 1, 3, 40}) ExpectAsReference(map, map.back() + 1 + behind, GetParam());
     }
   }
 }
 
 // The wrong entry is behind the first 64, which are checked before the pass.
-TYPED_TEST(EveryNumber, WrongInOnePlace) {
+TEST_P(EveryNumber, WrongInOnePlace) {
   const std::vector<int64_t> ascending = AscendingMap(180, 70, 5);
   for (size_t i = 64; i + 1 < ascending.size(); ++i) {
     const int64_t here = ascending[i];
@@ -120,7 +119,7 @@ TYPED_TEST(EveryNumber, WrongInOnePlace) {
                                 int64_t{180}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
       std::vector<int64_t> map = ascending;
       map[i] = wrong;
-      ExpectAsReference<TypeParam>(map, 180);
+      ExpectAsReference(map, 180, GetParam());
     }
   }
 }
@@ -130,7 +129,7 @@ TEST(FillEmptyRowsGradAscending, FlushesSubnormalsOnTheWay) {
   Generator random(6);
   std::vector<float> grad(300'000);
   for (float& x : grad) x = tiny * (static_cast<float>(random.Below(9)) - 4) / 2;
-  ExpectAsReference(AscendingMap(300'000, 80, 7), grad);
+  ExpectAsReference(AscendingMap(300'000, 80, 7), testing::Array(grad).view());
 }
 
 }  // namespace

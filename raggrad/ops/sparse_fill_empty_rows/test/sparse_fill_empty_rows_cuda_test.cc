@@ -15,8 +15,8 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
 #include "raggrad/testing/on_device.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/status_matchers.h"
 
 namespace raggrad::testing {
@@ -50,18 +50,17 @@ void ExpectSameGrad(const Result<FillEmptyRowsGradOutput>& got, const Result<Fil
   ExpectSame(got, want, &FillEmptyRowsGradOutput::d_values, &FillEmptyRowsGradOutput::d_default_value);
 }
 
-template <class T>
-class FillEmptyRowsGradCudaTest : public GpuTest {};
-TYPED_TEST_SUITE(FillEmptyRowsGradCudaTest, GtestTypes<NumberTypes>);
+class FillEmptyRowsGradCudaTest : public GpuTest, public ::testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, FillEmptyRowsGradCudaTest, EachDType(NumberTypes{}), NameOfDType);
 
-TYPED_TEST(FillEmptyRowsGradCudaTest, SequentialSumHasTheBitsOfTheCpu) {
+TEST_P(FillEmptyRowsGradCudaTest, SequentialSumHasTheBitsOfTheCpu) {
   Generator random(1);
   for (const int64_t n_full : {0, 1, 31, 33, 1023, 1025, 4096, 20'001}) {
     for (const int64_t n : {int64_t{0}, n_full / 2, n_full * 4 / 5, n_full}) {
       for (const MapKind kind : kMapKinds) {
         SCOPED_TRACE(std::to_string(n) + " of " + std::to_string(n_full));
         const Array map = RandomMap(random, n, n_full, kind);
-        const Tensor grad = HostileTensor<TypeParam>(random, Shape{n_full});
+        const Tensor grad = HostileTensor(random, GetParam(), Shape{n_full});
         ExpectSameGrad(SparseFillEmptyRowsGrad(OnDevice(map), OnDevice(grad.view()), With(Accumulation::kSequential)),
                        SparseFillEmptyRowsGrad(map, grad.view()));
       }
@@ -69,16 +68,16 @@ TYPED_TEST(FillEmptyRowsGradCudaTest, SequentialSumHasTheBitsOfTheCpu) {
   }
 }
 
-TYPED_TEST(FillEmptyRowsGradCudaTest, LongSequentialSumHasTheBitsOfTheCpu) {
+TEST_P(FillEmptyRowsGradCudaTest, LongSequentialSumHasTheBitsOfTheCpu) {
   Generator random(2);
   const int64_t n_full = 100'000;
   const Array map = RandomMap(random, n_full / 3, n_full, MapKind::kRepeats);
-  const Array grad = random.Values<TypeParam>(n_full);
-  ExpectSameGrad(RaggedFillEmptyRowsGrad(OnDevice(map), OnDevice(grad), With(Accumulation::kSequential)),
-                 RaggedFillEmptyRowsGrad(map, grad));
+  const Tensor grad = RandomTensor(random, GetParam(), Shape{n_full});
+  ExpectSameGrad(RaggedFillEmptyRowsGrad(OnDevice(map), OnDevice(grad.view()), With(Accumulation::kSequential)),
+                 RaggedFillEmptyRowsGrad(map, grad.view()));
 }
 
-TYPED_TEST(FillEmptyRowsGradCudaTest, ReproducibleSumHasTheBitsOfTheCpu) {
+TEST_P(FillEmptyRowsGradCudaTest, ReproducibleSumHasTheBitsOfTheCpu) {
   Generator random(10);
   const Context reproducible = With(Accumulation::kReproducible);
   for (const int64_t n_full : {0, 1, 31, 33, 1023, 4096, 4097, 20'001, 100'000}) {
@@ -86,8 +85,8 @@ TYPED_TEST(FillEmptyRowsGradCudaTest, ReproducibleSumHasTheBitsOfTheCpu) {
       for (const MapKind kind : kMapKinds) {
         SCOPED_TRACE(std::to_string(n) + " of " + std::to_string(n_full));
         const Array map = RandomMap(random, n, n_full, kind);
-        const Tensor hostile = HostileTensor<TypeParam>(random, Shape{n_full});
-        const Array ordinary = random.Values<TypeParam>(n_full);
+        const Tensor hostile = HostileTensor(random, GetParam(), Shape{n_full});
+        const Tensor ordinary = RandomTensor(random, GetParam(), Shape{n_full});
         for (const TensorView& grad : {hostile.view(), ordinary.view()}) {
           ExpectSameGrad(SparseFillEmptyRowsGrad(OnDevice(map), OnDevice(grad), reproducible),
                          SparseFillEmptyRowsGrad(map, grad, reproducible));
@@ -118,7 +117,11 @@ constexpr std::pair<double, double> kEpsilons<Half> = {0x1p-23, 0x1p-10};
 template <>
 constexpr std::pair<double, double> kEpsilons<BFloat16> = {0x1p-23, 0x1p-7};
 
-TYPED_TEST(FillEmptyRowsGradCudaTest, FastSumIsCloseAndAlwaysTheSame) {
+template <class T>
+class FillEmptyRowsFastSumCudaTest : public GpuTest {};
+TYPED_TEST_SUITE(FillEmptyRowsFastSumCudaTest, GtestTypes<NumberTypes>);
+
+TYPED_TEST(FillEmptyRowsFastSumCudaTest, IsCloseAndAlwaysTheSame) {
   Generator random(3);
   const int64_t n_full = 300'000;
   const Array grad = random.Values<TypeParam>(n_full);
@@ -207,19 +210,18 @@ Array<int64_t> RandomIndices(Generator& random, int64_t n, int64_t d, int64_t ro
 }
 
 using TypesButStrings = JoinLists<NumberTypes, TypeList<bool>>;
-template <class T>
-class FillEmptyRowsForwardCudaTest : public GpuTest {};
-TYPED_TEST_SUITE(FillEmptyRowsForwardCudaTest, GtestTypes<TypesButStrings>);
+class FillEmptyRowsForwardCudaTest : public GpuTest, public ::testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, FillEmptyRowsForwardCudaTest, EachDType(TypesButStrings{}), NameOfDType);
 
-TYPED_TEST(FillEmptyRowsForwardCudaTest, HasTheCpusResult) {
+TEST_P(FillEmptyRowsForwardCudaTest, HasTheCpusResult) {
   Generator random(6);
-  const Tensor default_value = HostileTensor<TypeParam>(random, Shape{});
+  const Tensor default_value = HostileTensor(random, GetParam(), Shape{});
   for (const auto& [n, rows] : {std::pair{0, 1}, {0, 700}, {1, 1}, {257, 1}, {300, 299}, {1000, 5000}, {5000, 700}}) {
     for (const int64_t d : {1, 2, 5}) {
       for (const bool by_row : {true, false}) {
         SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(rows) + " rows, d " + std::to_string(d));
         const Array indices = RandomIndices(random, n, d, rows, by_row);
-        const Tensor values = HostileTensor<TypeParam>(random, Shape{n});
+        const Tensor values = HostileTensor(random, GetParam(), Shape{n});
         const Array shape = std::vector<int64_t>(static_cast<size_t>(d), rows);
         ExpectSameFill(
             SparseFillEmptyRows(OnDevice(indices), OnDevice(values.view()), shape, OnDevice(default_value.view())),

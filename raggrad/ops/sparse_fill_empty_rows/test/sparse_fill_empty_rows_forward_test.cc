@@ -13,7 +13,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -23,14 +23,15 @@ namespace {
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Gather;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
 namespace reference = sparse_fill_empty_rows::reference;
 
 constexpr int64_t kSplit = 7 * 8192 + 100;  // steps enough for seven threads
@@ -99,42 +100,41 @@ std::vector<int64_t> Sorted(std::vector<int64_t> rows) {
   return rows;
 }
 
-template <class T>
-class EveryValue : public ::testing::Test {
+class EveryValue : public ::testing::TestWithParam<DType> {
  protected:
   // Random values for entries of these rows.
   void ExpectSame(const std::vector<int64_t>& rows_of_entries, int64_t rows, int64_t d) {
-    const Tensor values = HostileTensor<T>(random_, Shape{static_cast<int64_t>(rows_of_entries.size())});
-    const Tensor default_value = HostileTensor<T>(random_, Shape{});
+    const Tensor values = HostileTensor(random_, GetParam(), Shape{static_cast<int64_t>(rows_of_entries.size())});
+    const Tensor default_value = HostileTensor(random_, GetParam(), Shape{});
     ExpectSameAsReference(Indices(random_, rows_of_entries, d), rows, values.view(), default_value.view());
   }
 
   Generator random_{1};
 };
-TYPED_TEST_SUITE(EveryValue, GtestTypes<sparse_fill_empty_rows::FillTypes>);
+INSTANTIATE_TEST_SUITE_P(Each, EveryValue, EachDType(sparse_fill_empty_rows::FillTypes{}), NameOfDType);
 
-TYPED_TEST(EveryValue, MatchesTheReferenceInAnyOrder) {
+TEST_P(EveryValue, MatchesTheReferenceInAnyOrder) {
   for (const int64_t rows : {1, 2, 3, 10, 100}) {
     for (const int64_t n : {0, 1, 2, 9, 47, 49, 130}) {
       SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(rows) + " rows");
-      const auto some = this->random_.template UniformIds<int64_t>(n, rows);
+      const auto some = random_.UniformIds<int64_t>(n, rows);
       for (const int64_t d : {1, 2, 3, 5}) {
-        this->ExpectSame(some, rows, d);
-        this->ExpectSame(Sorted(some), rows, d);
+        ExpectSame(some, rows, d);
+        ExpectSame(Sorted(some), rows, d);
       }
     }
   }
 }
 
-TYPED_TEST(EveryValue, IsSplitOverThreads) {
-  this->ExpectSame(Sorted(this->random_.template ZipfIds<int64_t>(kSplit, 50'000)), 50'000, 2);
-  this->ExpectSame(this->random_.template ZipfIds<int64_t>(kSplit, 50'000), 50'000, 2);
+TEST_P(EveryValue, IsSplitOverThreads) {
+  ExpectSame(Sorted(random_.ZipfIds<int64_t>(kSplit, 50'000)), 50'000, 2);
+  ExpectSame(random_.ZipfIds<int64_t>(kSplit, 50'000), 50'000, 2);
 }
 
-TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
-  const Tensor values = HostileTensor<TypeParam>(this->random_, Shape{kSplit});
-  const Tensor default_value = HostileTensor<TypeParam>(this->random_, Shape{});
-  const auto any_order = this->random_.template UniformIds<int64_t>(kSplit, 1000);
+TEST_P(EveryValue, ReportsEveryAllocationFailure) {
+  const Tensor values = HostileTensor(random_, GetParam(), Shape{kSplit});
+  const Tensor default_value = HostileTensor(random_, GetParam(), Shape{});
+  const auto any_order = random_.UniformIds<int64_t>(kSplit, 1000);
   for (const Array<int64_t>& rows : {Array(any_order), Array(Sorted(any_order))}) {
     for (const int workers : {1, 7}) {
       Context ctx;
@@ -146,9 +146,9 @@ TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
   }
 }
 
-TYPED_TEST(EveryValue, NoRows) {
-  this->ExpectSame({}, 0, 1);
-  this->ExpectSame({}, 0, 3);
+TEST_P(EveryValue, NoRows) {
+  ExpectSame({}, 0, 1);
+  ExpectSame({}, 0, 3);
 }
 
 TEST(FillEmptyRows, FillsASmallExample) {

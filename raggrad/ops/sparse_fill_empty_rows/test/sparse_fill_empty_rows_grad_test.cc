@@ -13,6 +13,7 @@
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -21,12 +22,17 @@ namespace {
 
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
+using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
+using ::raggrad::testing::Gather;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
+using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
+using ::raggrad::testing::RandomTensor;
 using ::raggrad::testing::StatusIs;
 using sparse_fill_empty_rows::ExpectSameAsReference;
 using sparse_fill_empty_rows::Scalar;
@@ -39,13 +45,16 @@ constexpr int64_t kManyPlaces = 2 * 262144 + 5;  // far more places than entries
 constexpr auto kMin = std::numeric_limits<int64_t>::min();
 constexpr auto kMax = std::numeric_limits<int64_t>::max();
 
+void ExpectDefaultOf(const TensorView& unnamed, const TensorView& want) {
+  ForEachSetting([&](const Context& ctx) {
+    const auto got = SparseFillEmptyRowsGrad(Array<int64_t>({}), unnamed, ctx);
+    ASSERT_THAT(got, IsOk());
+    EXPECT_EQ(Difference(got->d_default_value.view(), want), "");
+  });
+}
 template <class T>
 void ExpectDefault(const std::vector<T>& unnamed, T want) {
-  ForEachSetting([&](const Context& ctx) {
-    const auto got = SparseFillEmptyRowsGrad(Array<int64_t>({}), Array(unnamed), ctx);
-    ASSERT_THAT(got, IsOk());
-    EXPECT_TRUE(HoldsBits(got->d_default_value.view(), Scalar(want)));
-  });
+  ExpectDefaultOf(Array(unnamed), TensorView::Scalar(want));
 }
 
 std::vector<Half> Halves(const std::vector<uint16_t>& bits) {
@@ -59,59 +68,59 @@ std::vector<BFloat16> BFloats(const std::vector<uint16_t>& bits) {
   return values;
 }
 
-template <class T>
-class EveryNumber : public ::testing::Test {};
-TYPED_TEST_SUITE(EveryNumber, GtestTypes<NumberTypes>);
+class EveryNumber : public ::testing::TestWithParam<DType> {
+ protected:
+  void ExpectSame(const std::vector<int64_t>& map, int64_t n_full) {
+    ExpectSameAsReference(map, RandomTensor(random_, GetParam(), Shape{n_full}).view());
+  }
 
-TYPED_TEST(EveryNumber, MatchesTheReference) {
-  Generator random(1);
+  Generator random_{1};
+};
+INSTANTIATE_TEST_SUITE_P(Each, EveryNumber, EachDType(NumberTypes{}), NameOfDType);
+
+TEST_P(EveryNumber, MatchesTheReference) {
   for (const int64_t n_full : {1, 2, 7, 8, 9, 64, 65, 1001}) {
     for (const int64_t n : {int64_t{0}, int64_t{1}, n_full / 2, n_full, 2 * n_full + 1}) {
       SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(n_full) + " places");
-      ExpectSameAsReference(random.UniformIds<int64_t>(n, n_full), random.Values<TypeParam>(n_full));
+      ExpectSame(random_.UniformIds<int64_t>(n, n_full), n_full);
     }
   }
 }
 
-TYPED_TEST(EveryNumber, MatchesTheReferenceOnHostileValues) {
-  Generator random(2);
+TEST_P(EveryNumber, MatchesTheReferenceOnHostileValues) {
   for (int repeat = 0; repeat < 100; ++repeat) {
-    const int64_t n_full = 1 + random.Below(20);
-    ExpectSameAsReference(random.UniformIds<int64_t>(random.Below(20), n_full),
-                          random.HostileValues<TypeParam>(n_full));
+    const int64_t n_full = 1 + random_.Below(20);
+    ExpectSameAsReference(random_.UniformIds<int64_t>(random_.Below(20), n_full),
+                          HostileTensor(random_, GetParam(), Shape{n_full}).view());
   }
 }
 
-TYPED_TEST(EveryNumber, IsSplitOverThreads) {
-  Generator random(3);
-  ExpectSameAsReference(random.UniformIds<int64_t>(kSplit, kSplit), random.Values<TypeParam>(kSplit));
-}
+TEST_P(EveryNumber, IsSplitOverThreads) { ExpectSame(random_.UniformIds<int64_t>(kSplit, kSplit), kSplit); }
 
-TYPED_TEST(EveryNumber, CopiesAllBitsOfNaNs) {
-  Generator random(4);
+TEST_P(EveryNumber, CopiesAllBitsOfNaNs) {
   std::vector<int64_t> map(1001);
   std::iota(map.rbegin(), map.rend(), 0);
-  const auto grad = random.HostileValues<TypeParam>(1001);
-  const std::vector<TypeParam> want(grad.rbegin(), grad.rend());
-  const auto got = SparseFillEmptyRowsGrad(Array(map), Array(grad));
+  const Tensor grad = HostileTensor(random_, GetParam(), Shape{1001});
+  const Tensor want = Gather(grad.view(), map);
+  const auto got = SparseFillEmptyRowsGrad(Array(map), grad.view());
   ASSERT_THAT(got, IsOk());
-  EXPECT_EQ(std::memcmp(got->d_values.template As<TypeParam>(), want.data(), want.size() * sizeof(TypeParam)), 0);
+  EXPECT_EQ(std::memcmp(got->d_values.As<char>(), want.As<char>(), 1001 * DTypeSize(GetParam())), 0);
 }
 
-TYPED_TEST(EveryNumber, EmptyInputs) {
-  ExpectSameAsReference<TypeParam>({}, {});
-  ExpectDefault<TypeParam>({}, TypeParam{});
+TEST_P(EveryNumber, EmptyInputs) {
+  ExpectSame({}, 0);
+  const std::string zero(DTypeSize(GetParam()), '\0');
+  ExpectDefaultOf({nullptr, GetParam(), Shape{0}}, {zero.data(), GetParam(), Shape{}});
 }
 
-TYPED_TEST(EveryNumber, ReportsEveryAllocationFailure) {
-  Generator random(5);
-  const Array map = random.UniformIds<int64_t>(50, 10'000);
-  const Array grad = random.Values<TypeParam>(10'000);
+TEST_P(EveryNumber, ReportsEveryAllocationFailure) {
+  const Array map = random_.UniformIds<int64_t>(50, 10'000);
+  const Tensor grad = RandomTensor(random_, GetParam(), Shape{10'000});
   for (const Accumulation accumulation : {Accumulation::kSequential, Accumulation::kFast}) {
     Context ctx;
     ctx.accumulation = accumulation;
     ExpectEveryAllocationFailureIsReported(
-        ctx, [&](const Context& failing) { return SparseFillEmptyRowsGrad(map, grad, failing).status(); });
+        ctx, [&](const Context& failing) { return SparseFillEmptyRowsGrad(map, grad.view(), failing).status(); });
   }
 }
 
@@ -128,7 +137,7 @@ TEST(FillEmptyRowsGrad, TheRaggedNameIsTheSameOperator) {
 
 TEST(FillEmptyRowsGrad, FewEntriesOfManyPlaces) {
   Generator random(6);
-  ExpectSameAsReference(random.UniformIds<int64_t>(1000, kManyPlaces), random.Values<uint8_t>(kManyPlaces));
+  ExpectSameAsReference(random.UniformIds<int64_t>(1000, kManyPlaces), Array(random.Values<uint8_t>(kManyPlaces)));
 }
 
 TEST(FillEmptyRowsGrad, SumsStartFromPlusZero) {
@@ -211,7 +220,7 @@ TEST(FillEmptyRowsGradErrors, TheFirstBadEntryIsReportedWithAnyThreads) {
   for (int repeat = 0; repeat < 20; ++repeat) {
     Array map = random.UniformIds<int64_t>(kSplit, 100);
     for (const int64_t bad : random.UniformIds<int64_t>(5, kSplit)) map.values[static_cast<size_t>(bad)] = 100 + bad;
-    const int64_t first = reference::Grad<double>(map.values, grad.values).bad_position;
+    const int64_t first = reference::Grad(map.values, grad).bad_position;
     ForEachSetting([&](const Context& base) {
       CountingAllocator allocator;  // checks that everything is freed
       Context ctx = base;

@@ -14,8 +14,8 @@
 #include "raggrad/testing/captured_graph.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
 #include "raggrad/testing/padded_on_device.h"
+#include "raggrad/testing/random_tensor.h"
 
 namespace raggrad::testing {
 namespace {
@@ -43,13 +43,12 @@ Array<int64_t> RowIds(Generator& random, int64_t n, int64_t rows, bool by_row) {
 }
 
 using TypesButStrings = JoinLists<NumberTypes, TypeList<bool>>;
-template <class T>
-class FillEmptyRowsPaddedCudaTyped : public GpuTest {};
-TYPED_TEST_SUITE(FillEmptyRowsPaddedCudaTyped, GtestTypes<TypesButStrings>);
+class FillEmptyRowsPaddedCudaTyped : public GpuTest, public ::testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, FillEmptyRowsPaddedCudaTyped, EachDType(TypesButStrings{}), NameOfDType);
 
-TYPED_TEST(FillEmptyRowsPaddedCudaTyped, HasTheCpusResult) {
+TEST_P(FillEmptyRowsPaddedCudaTyped, HasTheCpusResult) {
   Generator random(1);
-  const Tensor default_value = HostileTensor<TypeParam>(random, Shape{});
+  const Tensor default_value = HostileTensor(random, GetParam(), Shape{});
   const OnDevice device_default(default_value.view());
   for (const auto& [n, rows] : {std::pair{0, 0}, {0, 1}, {0, 700}, {1, 1}, {257, 1}, {300, 299}, {1000, 5000}}) {
     for (const int64_t d : {1, 2, 5}) {
@@ -59,7 +58,7 @@ TYPED_TEST(FillEmptyRowsPaddedCudaTyped, HasTheCpusResult) {
         indices.values.push_back(row);
         for (int64_t c = 1; c < d; ++c) indices.values.push_back(random.Hostile<int64_t>());
       }
-      const Tensor values = HostileTensor<TypeParam>(random, Shape{n});
+      const Tensor values = HostileTensor(random, GetParam(), Shape{n});
       const Array shape = std::vector<int64_t>(static_cast<size_t>(d), rows);
       const OnDevice device_indices(indices), device_values(values.view());
       const auto full = SparseFillEmptyRows(indices, values.view(), shape, default_value.view());

@@ -8,8 +8,8 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
 #include "raggrad/testing/padded.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -18,15 +18,16 @@ namespace {
 
 using ::raggrad::testing::Array;
 using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ExpectPaddedIndices;
 using ::raggrad::testing::ExpectPaddedRows;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::OutputsAllocator;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -79,13 +80,12 @@ void ExpectSameAsUnpadded(const Array<int64_t>& indices, int64_t rows, const Ten
   }
 }
 
-template <class T>
-class FillEmptyRowsPaddedTyped : public ::testing::Test {};
-TYPED_TEST_SUITE(FillEmptyRowsPaddedTyped, GtestTypes<sparse_fill_empty_rows::FillTypes>);
+class FillEmptyRowsPaddedTyped : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, FillEmptyRowsPaddedTyped, EachDType(sparse_fill_empty_rows::FillTypes{}), NameOfDType);
 
-TYPED_TEST(FillEmptyRowsPaddedTyped, HasTheEntriesAndThenPadding) {
+TEST_P(FillEmptyRowsPaddedTyped, HasTheEntriesAndThenPadding) {
   Generator random(1);
-  const Tensor default_value = HostileTensor<TypeParam>(random, Shape{});
+  const Tensor default_value = HostileTensor(random, GetParam(), Shape{});
   struct Size {
     int64_t n, rows;
   };
@@ -93,7 +93,7 @@ TYPED_TEST(FillEmptyRowsPaddedTyped, HasTheEntriesAndThenPadding) {
     const int64_t n = size.n, rows = size.rows;
     for (const int64_t d : {1, 3}) {
       SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(rows) + " rows, d " + std::to_string(d));
-      const Tensor values = HostileTensor<TypeParam>(random, Shape{n});
+      const Tensor values = HostileTensor(random, GetParam(), Shape{n});
       Array<int64_t> indices({}, Shape{n, d});
       for (int64_t i = 0; i < n; ++i) {
         indices.values.push_back(random.Below(rows));
@@ -105,10 +105,10 @@ TYPED_TEST(FillEmptyRowsPaddedTyped, HasTheEntriesAndThenPadding) {
   }
 }
 
-TYPED_TEST(FillEmptyRowsPaddedTyped, ReportsEveryAllocationFailure) {
+TEST_P(FillEmptyRowsPaddedTyped, ReportsEveryAllocationFailure) {
   Generator random(2);
-  const Tensor values = HostileTensor<TypeParam>(random, Shape{100});
-  const Tensor default_value = HostileTensor<TypeParam>(random, Shape{});
+  const Tensor values = HostileTensor(random, GetParam(), Shape{100});
+  const Tensor default_value = HostileTensor(random, GetParam(), Shape{});
   const Array<int64_t> rowids(random.UniformIds<int64_t>(100, 30));
   ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
     return RaggedFillEmptyRowsPadded(rowids, values.view(), Scalar(30), default_value.view(), 130, ctx).status();

@@ -10,7 +10,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -20,14 +20,15 @@ namespace {
 using ::raggrad::testing::Array;
 using ::raggrad::testing::CountingAllocator;
 using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Gather;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -74,19 +75,18 @@ bool ExpectSameAsReference(Generator& random, const Ints& indices, const Box& bo
   return ExpectSameAsReference(indices, box, Array(random.Values<int16_t>(n)));
 }
 
-template <class T>
-class EveryValue : public ::testing::Test {
+class EveryValue : public ::testing::TestWithParam<DType> {
  protected:
   Generator random_{1};
 };
-TYPED_TEST_SUITE(EveryValue, GtestTypes<sparse_slice::SliceTypes>);
+INSTANTIATE_TEST_SUITE_P(Each, EveryValue, EachDType(sparse_slice::SliceTypes{}), NameOfDType);
 
-TYPED_TEST(EveryValue, MatchesTheReference) {
+TEST_P(EveryValue, MatchesTheReference) {
   for (int64_t d = 0; d <= 6; ++d) {
     for (const int64_t n : {0, 1, 63, 64, 65, 200}) {
       SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(d) + " columns");
-      const Tensor values = HostileTensor<TypeParam>(this->random_, Shape{n});
-      const auto indices = this->random_.template UniformIds<int64_t>(n * d, 6);
+      const Tensor values = HostileTensor(random_, GetParam(), Shape{n});
+      const auto indices = random_.UniformIds<int64_t>(n * d, 6);
       for (const int64_t size : {0, 3, 5, 6}) {
         EXPECT_TRUE(ExpectSameAsReference(indices, Cube(d, 6, 1, size), values.view()));
         EXPECT_TRUE(ExpectSameAsReference(indices, Cube(d, 6, 0, size), values.view()));
@@ -95,17 +95,17 @@ TYPED_TEST(EveryValue, MatchesTheReference) {
   }
 }
 
-TYPED_TEST(EveryValue, IsSplitOverThreads) {
-  const Tensor values = HostileTensor<TypeParam>(this->random_, Shape{kSplit});
-  const auto indices = this->random_.template UniformIds<int64_t>(2 * kSplit, 100);
+TEST_P(EveryValue, IsSplitOverThreads) {
+  const Tensor values = HostileTensor(random_, GetParam(), Shape{kSplit});
+  const auto indices = random_.UniformIds<int64_t>(2 * kSplit, 100);
   for (const int64_t size : {1, 50, 90}) {
     EXPECT_TRUE(ExpectSameAsReference(indices, Cube(2, 100, 5, size), values.view()));
   }
 }
 
-TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
-  const Tensor values = HostileTensor<TypeParam>(this->random_, Shape{kSplit});
-  const Array<int64_t> indices(this->random_.template UniformIds<int64_t>(kSplit, 100), {kSplit, 1});
+TEST_P(EveryValue, ReportsEveryAllocationFailure) {
+  const Tensor values = HostileTensor(random_, GetParam(), Shape{kSplit});
+  const Array<int64_t> indices(random_.UniformIds<int64_t>(kSplit, 100), {kSplit, 1});
   for (const int workers : {1, 7}) {
     Context ctx;
     ctx.executor = &::raggrad::testing::SharedExecutor(workers);

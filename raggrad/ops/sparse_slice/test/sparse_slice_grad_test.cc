@@ -8,72 +8,78 @@
 #include "raggrad/ops/sparse_slice/kernels.h"
 #include "raggrad/ops/sparse_slice/test/test_slices.h"
 #include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/random_tensor.h"
 
 namespace raggrad::sparse_slice {
 namespace {
 
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
-using ::raggrad::testing::GtestTypes;
+using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-template <class T>
-class EveryValue : public ::testing::Test {};
-TYPED_TEST_SUITE(EveryValue, GtestTypes<ValueTypes>);
+class EveryValue : public ::testing::TestWithParam<DType> {
+ protected:
+  static Tensor Gradients(Generator& random, int64_t m) { return HostileTensor(random, GetParam(), Shape{m}); }
+};
+INSTANTIATE_TEST_SUITE_P(Each, EveryValue, EachDType(ValueTypes{}), NameOfDType);
 
-TYPED_TEST(EveryValue, RandomLexicographicSlices) {
+TEST_P(EveryValue, RandomLexicographicSlices) {
   Generator random(1);
   for (int repeat = 0; repeat < 60; ++repeat) {
     const int64_t dims = random.Below(7);
     const Row start = random.UniformIds<int64_t>(dims, 4);
     const Indices indices = Slice(SortedRows(random, random.Below(40), dims, 6), start, InBox(start, 3));
-    EXPECT_TRUE(ExpectSameAsReference(indices, random.HostileValues<TypeParam>(indices.m())));
+    EXPECT_TRUE(ExpectSameAsReference(indices, Gradients(random, indices.m()).view()));
   }
 }
 
-TYPED_TEST(EveryValue, IsSplitOverThreads) {
+TEST_P(EveryValue, IsSplitOverThreads) {
   Generator random(2);
   const Row start = {10, 20};
   const Indices indices = Slice(SortedRows(random, kSplit, 2, 300), start, InBox(start, 200));
-  EXPECT_TRUE(ExpectSameAsReference(indices, random.HostileValues<TypeParam>(indices.m())));
+  EXPECT_TRUE(ExpectSameAsReference(indices, Gradients(random, indices.m()).view()));
 }
 
-TYPED_TEST(EveryValue, CopiesAllBitsOfNaNs) {
+TEST_P(EveryValue, CopiesAllBitsOfNaNs) {
   Generator random(3);
   const Indices indices = Slice(SortedRows(random, 1001, 1, kMax), {7}, [](const Row&) { return true; });
-  const auto grad = random.HostileValues<TypeParam>(1001);
+  const Tensor grad = Gradients(random, 1001);
   const auto got =
-      SparseSliceGrad(Array(grad), indices.Matrix(indices.input), Array(indices.start), indices.Matrix(indices.output));
+      SparseSliceGrad(grad.view(), indices.Matrix(indices.input), Array(indices.start), indices.Matrix(indices.output));
   ASSERT_THAT(got, IsOk());
-  EXPECT_EQ(std::memcmp(got->template As<TypeParam>(), grad.data(), grad.size() * sizeof(TypeParam)), 0);
+  ASSERT_EQ(got->bytes(), grad.bytes());
+  EXPECT_EQ(std::memcmp(got->As<char>(), grad.As<char>(), grad.bytes()), 0);
 }
 
-TYPED_TEST(EveryValue, NoColumnsNoGradientsNoRows) {
+TEST_P(EveryValue, NoColumnsNoGradientsNoRows) {
   Generator random(4);
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{9}, kCopySplit}) {
     for (const int64_t m : {int64_t{0}, n / 3, n}) {
       SCOPED_TRACE(std::to_string(m) + " of " + std::to_string(n));
-      EXPECT_TRUE(ExpectSameAsReference<TypeParam>(random.Values<TypeParam>(m), {{}, {n, 0}}, {{}}, {{}, {m, 0}}));
+      EXPECT_TRUE(ExpectSameAsReference(Gradients(random, m).view(), {{}, {n, 0}}, {{}}, {{}, {m, 0}}));
     }
     const Array<int64_t> input(random.UniformIds<int64_t>(2 * n, 5), {n, 2});
-    EXPECT_TRUE(ExpectSameAsReference<TypeParam>({{}}, input, {{1, 2}}, {{}, {0, 2}}));
+    EXPECT_TRUE(ExpectSameAsReference(Gradients(random, 0).view(), input, {{1, 2}}, {{}, {0, 2}}));
   }
 }
 
-TYPED_TEST(EveryValue, ReportsEveryAllocationFailure) {
+TEST_P(EveryValue, ReportsEveryAllocationFailure) {
   Generator random(5);
   const Row start = {10};
   const Indices indices = Slice(SortedRows(random, kSplit, 1, 300), start, InBox(start, 200));
-  const Array grad = random.Values<TypeParam>(indices.m());
+  const Tensor grad = Gradients(random, indices.m());
   const Array input = indices.Matrix(indices.input);
   const Array output = indices.Matrix(indices.output);
   for (const int workers : {1, 7}) {
     Context ctx;
     ctx.executor = &::raggrad::testing::SharedExecutor(workers);
     ExpectEveryAllocationFailureIsReported(ctx, [&](const Context& failing) {
-      return SparseSliceGrad(grad, input, Array(start), output, failing).status();
+      return SparseSliceGrad(grad.view(), input, Array(start), output, failing).status();
     });
   }
 }

@@ -11,8 +11,8 @@
 #include "raggrad/testing/captured_graph.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
 #include "raggrad/testing/padded_on_device.h"
+#include "raggrad/testing/random_tensor.h"
 
 namespace raggrad::testing {
 namespace {
@@ -42,17 +42,16 @@ Array<int64_t> RandomIndices(Generator& random, int64_t n, int64_t d, int64_t li
 }
 
 using TypesButStrings = JoinLists<NumberTypes, TypeList<bool>>;
-template <class T>
-class SparseSlicePaddedCudaTyped : public GpuTest {};
-TYPED_TEST_SUITE(SparseSlicePaddedCudaTyped, GtestTypes<TypesButStrings>);
+class SparseSlicePaddedCudaTyped : public GpuTest, public ::testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, SparseSlicePaddedCudaTyped, EachDType(TypesButStrings{}), NameOfDType);
 
-TYPED_TEST(SparseSlicePaddedCudaTyped, HasTheCpusResult) {
+TEST_P(SparseSlicePaddedCudaTyped, HasTheCpusResult) {
   Generator random(1);
   for (const int64_t d : {0, 1, 2, 3, 4, 5, 20}) {
     for (const int64_t n : {0, 1, 31, 1023, 1025, 5000}) {
       SCOPED_TRACE(std::to_string(n) + " rows, " + std::to_string(d) + " columns");
       const Array indices = RandomIndices(random, n, d, 8);
-      const Tensor values = HostileTensor<TypeParam>(random, Shape{n});
+      const Tensor values = HostileTensor(random, GetParam(), Shape{n});
       const OnDevice device_indices(indices), device_values(values.view());
       const auto cube = [&](int64_t side) { return std::vector<int64_t>(static_cast<size_t>(d), side); };
       Box box{cube(8), cube(0), cube(8)};

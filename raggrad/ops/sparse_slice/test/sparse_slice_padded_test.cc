@@ -8,8 +8,8 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/counting_allocator.h"
 #include "raggrad/testing/gtest_types.h"
-#include "raggrad/testing/hostile_tensor.h"
 #include "raggrad/testing/padded.h"
+#include "raggrad/testing/random_tensor.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 
@@ -18,15 +18,16 @@ namespace {
 
 using ::raggrad::testing::Array;
 using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ExpectPaddedIndices;
 using ::raggrad::testing::ExpectPaddedRows;
 using ::raggrad::testing::ForEachSetting;
 using ::raggrad::testing::Generator;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::HoldsBits;
 using ::raggrad::testing::HostileTensor;
 using ::raggrad::testing::IsOk;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::OutputsAllocator;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -62,16 +63,15 @@ void ExpectSameAsUnpadded(const Array<int64_t>& indices, const TensorView& value
   }
 }
 
-template <class T>
-class SparseSlicePaddedTyped : public ::testing::Test {};
-TYPED_TEST_SUITE(SparseSlicePaddedTyped, GtestTypes<sparse_slice::SliceTypes>);
+class SparseSlicePaddedTyped : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, SparseSlicePaddedTyped, EachDType(sparse_slice::SliceTypes{}), NameOfDType);
 
-TYPED_TEST(SparseSlicePaddedTyped, HasTheEntriesAndThenPadding) {
+TEST_P(SparseSlicePaddedTyped, HasTheEntriesAndThenPadding) {
   Generator random(1);
   for (const int64_t d : {0, 1, 2, 5}) {
     for (const int64_t n : {0, 1, 65, 20'000}) {
       SCOPED_TRACE(std::to_string(n) + " entries, " + std::to_string(d) + " columns");
-      const Tensor values = HostileTensor<TypeParam>(random, Shape{n});
+      const Tensor values = HostileTensor(random, GetParam(), Shape{n});
       const Array<int64_t> indices(random.UniformIds<int64_t>(n * d, 6), {n, d});
       const Array<int64_t> shape(std::vector<int64_t>(static_cast<size_t>(d), 6));
       const Array<int64_t> start(std::vector<int64_t>(static_cast<size_t>(d), 1));
@@ -84,9 +84,9 @@ TYPED_TEST(SparseSlicePaddedTyped, HasTheEntriesAndThenPadding) {
   }
 }
 
-TYPED_TEST(SparseSlicePaddedTyped, ReportsEveryAllocationFailure) {
+TEST_P(SparseSlicePaddedTyped, ReportsEveryAllocationFailure) {
   Generator random(2);
-  const Tensor values = HostileTensor<TypeParam>(random, Shape{100});
+  const Tensor values = HostileTensor(random, GetParam(), Shape{100});
   const Array<int64_t> indices(random.UniformIds<int64_t>(100, 30), {100, 1});
   ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
     return SparseSlicePadded(indices, values.view(), Array<int64_t>({30}), Array<int64_t>({10}), Array<int64_t>({15}),
