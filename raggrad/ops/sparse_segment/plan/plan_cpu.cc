@@ -196,6 +196,15 @@ Status PlanByCounting(const SegmentIds& ids, const Idx* indices, const Segments&
   return {};
 }
 
+// The key by which contributions are sorted. With a lambda of SortByRow each type that is carried would have a sort of
+// its own for nothing carried.
+struct RowOf {
+  template <class C>
+  uint32_t operator()(const C& contribution) const noexcept {
+    return contribution.row;
+  }
+};
+
 // Sorts packed contributions by their rows.
 template <class C, class A>
 Status SortByRow(const SegmentIds& ids, const Context& ctx, Plan<C>& plan, Carried<A>* carried) noexcept {
@@ -203,13 +212,12 @@ Status SortByRow(const SegmentIds& ids, const Context& ctx, Plan<C>& plan, Carri
   if (!spare.ok()) return spare.status();
   const cpu::SortBuffers buffers = {plan.contributions.data(), spare->data()};
   const int key_bits = static_cast<int>(std::bit_width(static_cast<uint32_t>(ids.table_rows - 1)));
-  const auto row = [](const C& contribution) { return contribution.row; };
   Scratch<A> by_id;
   if (carried != nullptr) {
     if (Status s = MakeCarried(ids.n(), ctx, plan, *carried, by_id); !s.ok()) return s;
   }
-  const Result<C*> sorted = carried == nullptr ? cpu::RadixSort(ctx, buffers, ids.n(), key_bits, row)
-                                               : cpu::RadixSort(ctx, buffers, ids.n(), key_bits, row,
+  const Result<C*> sorted = carried == nullptr ? cpu::RadixSort(ctx, buffers, ids.n(), key_bits, RowOf())
+                                               : cpu::RadixSort(ctx, buffers, ids.n(), key_bits, RowOf(),
                                                                 cpu::SortBuffers{by_id.data(), carried->sorted.data()});
   if (!sorted.ok()) return sorted.status();
   if (*sorted == buffers.spare) {
