@@ -18,20 +18,20 @@
 #include "raggrad/ops/sparse_segment/test/test_ids.h"
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
+#include "raggrad/testing/random_tensor.h"
 
 namespace raggrad::sparse_segment {
 
-template <class V>
 struct SegmentsCase {
   std::string name;
-  testing::Array<V> data;
+  Tensor data;
   Ids ids;
   int64_t num_segments;
   std::vector<int64_t> sorted;  // positions of ids in range, by id; found once, since tests pool a case in many ways
 
-  SegmentsCase(std::string called, std::vector<int64_t> segment_ids, int64_t count, const Shape& inner)
+  SegmentsCase(std::string called, DType dtype, std::vector<int64_t> segment_ids, int64_t count, const Shape& inner)
       : name(std::move(called)),
-        data(Data(std::ssize(segment_ids), inner)),
+        data(Rows(dtype, std::ssize(segment_ids), inner)),
         ids(std::move(segment_ids)),
         num_segments(count),
         sorted(Sorted()) {}
@@ -47,7 +47,7 @@ struct SegmentsCase {
   Result<Tensor> Expected(SegmentCombiner combiner, const Context& ctx) const {
     std::vector<int64_t> segments;
     for (const int64_t i : sorted) segments.push_back(ids.wide[static_cast<size_t>(i)]);
-    return SparseSegmentWithNumSegments(combiner, data, TensorView::Vector<int64_t>(sorted),
+    return SparseSegmentWithNumSegments(combiner, data.view(), TensorView::Vector<int64_t>(sorted),
                                         TensorView::Vector<int64_t>(segments), TensorView::Scalar(num_segments), ctx);
   }
 
@@ -61,15 +61,14 @@ struct SegmentsCase {
     return positions;
   }
 
-  static testing::Array<V> Data(int64_t n, const Shape& inner) {
-    const Shape shape = Shape::WithDim0(n, inner.dims());
-    return {testing::Generator(static_cast<uint64_t>(n)).HostileValues<V>(*shape.NumElements()), shape};
+  static Tensor Rows(DType dtype, int64_t n, const Shape& inner) {
+    testing::Generator random(static_cast<uint64_t>(n));
+    return testing::HostileTensor(random, dtype, Shape::WithDim0(n, inner.dims()));
   }
 };
 
 // Orders of ids, most of them with some out of range at all kinds of places.
-template <class V>
-std::vector<SegmentsCase<V>> SegmentsCases(const Shape& inner) {
+inline std::vector<SegmentsCase> SegmentsCases(DType dtype, const Shape& inner) {
   testing::Generator random(5);
   std::vector<int64_t> ascending;
   for (int64_t i = 0; i < 3'000; ++i) ascending.push_back(i / 7);
@@ -79,36 +78,39 @@ std::vector<SegmentsCase<V>> SegmentsCases(const Shape& inner) {
   std::vector<int64_t> behind = ascending;
   std::fill(behind.end() - 40, behind.end(), -1);
   for (size_t i = 0; i < some.size(); i += 3) some[i] = std::vector<int64_t>{-1, 300, INT32_MIN, INT32_MAX}[i % 4];
-  std::vector<SegmentsCase<V>> cases;
-  cases.emplace_back("no ids", std::vector<int64_t>{}, 4, inner);
-  cases.emplace_back("no ids and no segments", std::vector<int64_t>{}, 0, inner);
-  cases.emplace_back("one id", std::vector<int64_t>{2}, 4, inner);
-  cases.emplace_back("one id out of range", std::vector<int64_t>{-1}, 4, inner);
-  cases.emplace_back("the first id out of range, the others ascend", std::vector<int64_t>{-5, 0, 0, 1}, 2, inner);
-  cases.emplace_back("no segments", std::vector<int64_t>{0, 1, -1}, 0, inner);
-  cases.emplace_back("all out of range", std::vector<int64_t>(100, 9), 9, inner);
-  cases.emplace_back("ascending", ascending, 429, inner);
-  cases.emplace_back("ascending, padded at both ends", padded, 429, inner);
-  cases.emplace_back("ascending, padded with -1 at the end", behind, 429, inner);
-  cases.emplace_back("any order", random.UniformIds<int64_t>(5'000, 300), 300, inner);
-  cases.emplace_back("some out of range", some, 300, inner);
-  cases.emplace_back("one segment", std::vector<int64_t>(2'000, 0), 1, inner);
-  cases.emplace_back("far apart", std::vector<int64_t>{9'000, 0, 9'999, 50, 9'000}, 10'000, inner);
+  std::vector<SegmentsCase> cases;
+  cases.emplace_back("no ids", dtype, std::vector<int64_t>{}, 4, inner);
+  cases.emplace_back("no ids and no segments", dtype, std::vector<int64_t>{}, 0, inner);
+  cases.emplace_back("one id", dtype, std::vector<int64_t>{2}, 4, inner);
+  cases.emplace_back("one id out of range", dtype, std::vector<int64_t>{-1}, 4, inner);
+  cases.emplace_back("the first id out of range, the others ascend", dtype, std::vector<int64_t>{-5, 0, 0, 1}, 2,
+                     inner);
+  cases.emplace_back("no segments", dtype, std::vector<int64_t>{0, 1, -1}, 0, inner);
+  cases.emplace_back("all out of range", dtype, std::vector<int64_t>(100, 9), 9, inner);
+  cases.emplace_back("ascending", dtype, ascending, 429, inner);
+  cases.emplace_back("ascending, padded at both ends", dtype, padded, 429, inner);
+  cases.emplace_back("ascending, padded with -1 at the end", dtype, behind, 429, inner);
+  cases.emplace_back("any order", dtype, random.UniformIds<int64_t>(5'000, 300), 300, inner);
+  cases.emplace_back("some out of range", dtype, some, 300, inner);
+  cases.emplace_back("one segment", dtype, std::vector<int64_t>(2'000, 0), 1, inner);
+  cases.emplace_back("far apart", dtype, std::vector<int64_t>{9'000, 0, 9'999, 50, 9'000}, 10'000, inner);
   return cases;
 }
 
 // The same for rows of a table that indices name. Those of ids out of range name any row.
-template <class V>
 struct BagsCase {
   static constexpr int64_t kRows = 60;
 
-  SegmentsCase<V> bags;
-  testing::Array<V> table;
+  SegmentsCase bags;
+  Tensor table;
   Ids indices;
   testing::Array<float> weights;
 
-  BagsCase(SegmentsCase<V> segments, const Shape& inner)
-      : bags(std::move(segments)), table(Table(inner)), indices(Indices(bags)), weights(Weights(bags)) {}
+  BagsCase(SegmentsCase segments, const Shape& inner)
+      : bags(std::move(segments)),
+        table(Table(bags.data.dtype(), inner)),
+        indices(Indices(bags)),
+        weights(Weights(bags)) {}
 
   SegmentPooling Pooling(SegmentCombiner combiner, const TensorView* weights_of_ids) const {
     if (weights_of_ids == nullptr) return combiner;
@@ -124,24 +126,24 @@ struct BagsCase {
       kept.push_back(weights.view().As<float>()[i]);
     }
     const TensorView kept_weights = TensorView::Vector<float>(kept);
-    return SparseSegmentWithNumSegments(Pooling(combiner, weighted ? &kept_weights : nullptr), table,
+    return SparseSegmentWithNumSegments(Pooling(combiner, weighted ? &kept_weights : nullptr), table.view(),
                                         TensorView::Vector<int64_t>(rows), TensorView::Vector<int64_t>(segments),
                                         TensorView::Scalar(bags.num_segments), ctx);
   }
 
  private:
-  static testing::Array<V> Table(const Shape& inner) {
-    const Shape shape = Shape::WithDim0(kRows, inner.dims());
-    return {testing::Generator(7).HostileValues<V>(*shape.NumElements()), shape};
+  static Tensor Table(DType dtype, const Shape& inner) {
+    testing::Generator random(7);
+    return testing::HostileTensor(random, dtype, Shape::WithDim0(kRows, inner.dims()));
   }
-  static std::vector<int64_t> Indices(const SegmentsCase<V>& bags) {
+  static std::vector<int64_t> Indices(const SegmentsCase& bags) {
     std::vector<int64_t> indices = testing::Generator(8).ZipfIds<int64_t>(std::ssize(bags.ids.wide), kRows);
     for (size_t i = 0; i < indices.size(); ++i) {
       if (!bags.InRange(bags.ids.wide[i])) indices[i] = std::vector<int64_t>{-7, kRows, 3, INT32_MAX}[i % 4];
     }
     return indices;
   }
-  static std::vector<float> Weights(const SegmentsCase<V>& bags) {
+  static std::vector<float> Weights(const SegmentsCase& bags) {
     std::vector<float> weights = testing::Generator(9).Values<float>(std::ssize(bags.ids.wide));
     for (size_t i = 0; i < weights.size(); ++i) {
       if (!bags.InRange(bags.ids.wide[i])) weights[i] = std::numeric_limits<float>::quiet_NaN();

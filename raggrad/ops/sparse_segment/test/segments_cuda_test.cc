@@ -11,51 +11,50 @@ namespace raggrad::sparse_segment {
 namespace {
 
 using ::raggrad::testing::Array;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectAlwaysTheSame;
 using ::raggrad::testing::ExpectEveryDeviceAllocationFailureIsReported;
 using ::raggrad::testing::ExpectSame;
 using ::raggrad::testing::Generator;
 using ::raggrad::testing::GpuTest;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::kCombiners;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::OnDevice;
 using ::raggrad::testing::Reproducible;
 
 // Both ways to treat ids out of range, and every type of ids.
-template <class V>
-void ExpectCpusAnswer(const SegmentsCase<V>& rows) {
+void ExpectCpusAnswer(const SegmentsCase& rows) {
   SCOPED_TRACE(rows.name);
-  const OnDevice data(rows.data);
+  const OnDevice data(rows.data.view());
   for (const DType type : kIndexTypes) {
     const OnDevice ids(rows.ids.As(type));
     for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
       for (const SegmentCombiner combiner : kCombiners) {
         for (const Context& ctx : {Context(), Reproducible()}) {
           ExpectSame(PoolSegments(combiner, data, rows.With(ids, mode), ctx),
-                     PoolSegments(combiner, rows.data, rows.With(rows.ids.As(type), mode), ctx));
+                     PoolSegments(combiner, rows.data.view(), rows.With(rows.ids.As(type), mode), ctx));
         }
       }
     }
   }
 }
 
-template <class V>
-class SegmentsCudaTest : public GpuTest {};
-TYPED_TEST_SUITE(SegmentsCudaTest, GtestTypes<SumTypes>);
+class SegmentsCudaTest : public GpuTest, public ::testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, SegmentsCudaTest, EachDType(SumTypes{}), NameOfDType);
 
-TYPED_TEST(SegmentsCudaTest, HasTheCpusBits) {
+TEST_P(SegmentsCudaTest, HasTheCpusBits) {
   for (const Shape& inner : {Shape{}, Shape{3}, Shape{64}, Shape{2, 0}}) {
-    for (const SegmentsCase<TypeParam>& rows : SegmentsCases<TypeParam>(inner)) ExpectCpusAnswer(rows);
+    for (const SegmentsCase& rows : SegmentsCases(GetParam(), inner)) ExpectCpusAnswer(rows);
   }
 }
 
-TYPED_TEST(SegmentsCudaTest, BagsHaveTheCpusBits) {
-  const bool is_float = Contains(FloatTypes{}, kDTypeOf<TypeParam>);
+TEST_P(SegmentsCudaTest, BagsHaveTheCpusBits) {
+  const bool is_float = Contains(FloatTypes{}, GetParam());
   for (const Shape& inner : {Shape{}, Shape{5}, Shape{32}, Shape{0}}) {
-    for (SegmentsCase<TypeParam>& segments : SegmentsCases<TypeParam>(inner)) {
+    for (SegmentsCase& segments : SegmentsCases(GetParam(), inner)) {
       SCOPED_TRACE(segments.name);
-      const BagsCase<TypeParam> rows(std::move(segments), inner);
-      const OnDevice table(rows.table), weights(rows.weights);
+      const BagsCase rows(std::move(segments), inner);
+      const OnDevice table(rows.table.view()), weights(rows.weights);
       const TensorView host_weights = rows.weights;
       for (const DType type : kIndexTypes) {
         const OnDevice bags(rows.bags.ids.As(type)), indices(rows.indices.As(type));
@@ -66,7 +65,7 @@ TYPED_TEST(SegmentsCudaTest, BagsHaveTheCpusBits) {
               for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
                 ExpectSame(PoolSegments(rows.Pooling(combiner, weighted ? &weights.view() : nullptr), table, indices,
                                         rows.bags.With(bags, mode), ctx),
-                           PoolSegments(rows.Pooling(combiner, weighted ? &host_weights : nullptr), rows.table,
+                           PoolSegments(rows.Pooling(combiner, weighted ? &host_weights : nullptr), rows.table.view(),
                                         rows.indices.As(type), rows.bags.With(rows.bags.ids.As(type), mode), ctx));
               }
             }
@@ -77,17 +76,17 @@ TYPED_TEST(SegmentsCudaTest, BagsHaveTheCpusBits) {
   }
 }
 
-TYPED_TEST(SegmentsCudaTest, KnowsThatIdsAscend) {
-  for (const SegmentsCase<TypeParam>& rows : SegmentsCases<TypeParam>(Shape{5})) {
+TEST_P(SegmentsCudaTest, KnowsThatIdsAscend) {
+  for (const SegmentsCase& rows : SegmentsCases(GetParam(), Shape{5})) {
     if (!std::ranges::is_sorted(rows.ids.wide)) continue;
     SCOPED_TRACE(rows.name);
-    const OnDevice data(rows.data);
+    const OnDevice data(rows.data.view());
     for (const DType type : kIndexTypes) {
       const OnDevice ids(rows.ids.As(type));
       Segments segments = rows.With(ids);
       segments.ascending = true;
       ExpectSame(PoolSegments(SegmentCombiner::kSum, data, segments),
-                 PoolSegments(SegmentCombiner::kSum, rows.data, rows.With(rows.ids.As(type))));
+                 PoolSegments(SegmentCombiner::kSum, rows.data.view(), rows.With(rows.ids.As(type))));
     }
   }
 }
@@ -141,15 +140,15 @@ TEST_F(SegmentsErrorsCudaTest, NothingDividesByWeights) {
 }
 
 TEST_F(SegmentsErrorsCudaTest, AlwaysTheSame) {
-  const SegmentsCase<float> rows("", Generator(4).ZipfIds<int64_t>(30'000, 500), 500, Shape{33});
-  const OnDevice data(rows.data), ids(rows.ids.As(DType::kInt64));
+  const SegmentsCase rows("", DType::kFloat32, Generator(4).ZipfIds<int64_t>(30'000, 500), 500, Shape{33});
+  const OnDevice data(rows.data.view()), ids(rows.ids.As(DType::kInt64));
   ExpectAlwaysTheSame(
       [&](const Context& ctx) { return PoolSegments(SegmentCombiner::kMean, data, rows.With(ids), ctx); });
 }
 
 TEST_F(SegmentsErrorsCudaTest, EveryAllocationFailureIsReported) {
-  const SegmentsCase<float> rows("", {3, 0, 700}, 800, Shape{3});
-  const OnDevice data(rows.data), ids(rows.ids.As(DType::kInt64));
+  const SegmentsCase rows("", DType::kFloat32, {3, 0, 700}, 800, Shape{3});
+  const OnDevice data(rows.data.view()), ids(rows.ids.As(DType::kInt64));
   for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
     ExpectEveryDeviceAllocationFailureIsReported([&](const Context& ctx) {
       return PoolSegments(SegmentCombiner::kMean, data, rows.With(ids, mode), ctx).status();

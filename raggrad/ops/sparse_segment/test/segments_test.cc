@@ -15,31 +15,32 @@ namespace {
 
 using ::raggrad::testing::Array;
 using ::raggrad::testing::Difference;
+using ::raggrad::testing::EachDType;
 using ::raggrad::testing::ExpectEveryAllocationFailureIsReported;
 using ::raggrad::testing::ForEachSetting;
-using ::raggrad::testing::GtestTypes;
 using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
+using ::raggrad::testing::NameOfDType;
 using ::raggrad::testing::Reproducible;
 using ::raggrad::testing::StatusIs;
 using ::testing::HasSubstr;
 
-template <class V>
-class SegmentsTest : public ::testing::Test {};
-TYPED_TEST_SUITE(SegmentsTest, GtestTypes<SumTypes>);
+class SegmentsTest : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Each, SegmentsTest, EachDType(SumTypes{}), NameOfDType);
 
-TYPED_TEST(SegmentsTest, AsIfRowsWereSorted) {
-  for (const SegmentsCase<TypeParam>& rows : SegmentsCases<TypeParam>(Shape{3})) {
+TEST_P(SegmentsTest, AsIfRowsWereSorted) {
+  for (const SegmentsCase& rows : SegmentsCases(GetParam(), Shape{3})) {
     SCOPED_TRACE(rows.name);
     ForEachSetting([&](const Context& setting) {
       for (const Context& ctx : {setting, Reproducible(setting)}) {
         for (const SegmentCombiner combiner : kCombiners) {
-          if (combiner != SegmentCombiner::kSum && !Contains(FloatTypes{}, kDTypeOf<TypeParam>)) continue;
+          if (combiner != SegmentCombiner::kSum && !Contains(FloatTypes{}, GetParam())) continue;
           const Result<Tensor> want = rows.Expected(combiner, ctx);
           ASSERT_THAT(want, IsOk());
           for (const DType type : kIndexTypes) {
             for (const OutOfRange mode : {OutOfRange::kDrop, OutOfRange::kError}) {
-              const Result<Tensor> got = PoolSegments(combiner, rows.data, rows.With(rows.ids.As(type), mode), ctx);
+              const Result<Tensor> got =
+                  PoolSegments(combiner, rows.data.view(), rows.With(rows.ids.As(type), mode), ctx);
               if (mode == OutOfRange::kError && !rows.AllInRange()) {
                 EXPECT_THAT(got, StatusIs(Code::kInvalidArgument, HasSubstr("a segment id is out of range")));
                 continue;
@@ -54,11 +55,11 @@ TYPED_TEST(SegmentsTest, AsIfRowsWereSorted) {
   }
 }
 
-TYPED_TEST(SegmentsTest, BagsAsIfIdsWereSorted) {
-  for (SegmentsCase<TypeParam>& segments : SegmentsCases<TypeParam>(Shape{3})) {
+TEST_P(SegmentsTest, BagsAsIfIdsWereSorted) {
+  for (SegmentsCase& segments : SegmentsCases(GetParam(), Shape{3})) {
     SCOPED_TRACE(segments.name);
-    const BagsCase<TypeParam> rows(std::move(segments), Shape{3});
-    const bool is_float = Contains(FloatTypes{}, kDTypeOf<TypeParam>);
+    const BagsCase rows(std::move(segments), Shape{3});
+    const bool is_float = Contains(FloatTypes{}, GetParam());
     ForEachSetting([&](const Context& setting) {
       for (const Context& ctx : {setting, Reproducible(setting)}) {
         for (const SegmentCombiner combiner : kCombiners) {
@@ -70,8 +71,8 @@ TYPED_TEST(SegmentsTest, BagsAsIfIdsWereSorted) {
             const TensorView weights = rows.weights;
             for (const DType type : kIndexTypes) {
               const Result<Tensor> got =
-                  PoolSegments(rows.Pooling(combiner, weighted ? &weights : nullptr), rows.table, rows.indices.As(type),
-                               rows.bags.With(rows.bags.ids.As(type)), ctx);
+                  PoolSegments(rows.Pooling(combiner, weighted ? &weights : nullptr), rows.table.view(),
+                               rows.indices.As(type), rows.bags.With(rows.bags.ids.As(type)), ctx);
               ASSERT_THAT(got, IsOk());
               EXPECT_EQ(Difference(got->view(), want->view()), "");
             }
@@ -128,15 +129,16 @@ TEST(Segments, NamesTheArgumentAtFault) {
 
 TEST(Segments, EveryAllocationFailureIsReported) {
   for (const std::vector<int64_t>& ids : {std::vector<int64_t>{0, 1, 1}, std::vector<int64_t>{1, 0, 1}}) {
-    const SegmentsCase<float> rows("", ids, 2, Shape{2});
+    SegmentsCase rows("", DType::kFloat32, ids, 2, Shape{2});
     ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
-      return PoolSegments(SegmentCombiner::kMean, rows.data, rows.With(rows.ids.As(DType::kInt64)), ctx).status();
+      return PoolSegments(SegmentCombiner::kMean, rows.data.view(), rows.With(rows.ids.As(DType::kInt64)), ctx)
+          .status();
     });
-    const BagsCase<float> bags(rows, Shape{2});
+    const BagsCase bags(std::move(rows), Shape{2});
     const TensorView weights = bags.weights;
     ExpectEveryAllocationFailureIsReported({}, [&](const Context& ctx) {
-      return PoolSegments(bags.Pooling(SegmentCombiner::kMean, &weights), bags.table, bags.indices.As(DType::kInt32),
-                          rows.With(rows.ids.As(DType::kInt64)), ctx)
+      return PoolSegments(bags.Pooling(SegmentCombiner::kMean, &weights), bags.table.view(),
+                          bags.indices.As(DType::kInt32), bags.bags.With(bags.bags.ids.As(DType::kInt64)), ctx)
           .status();
     });
   }
