@@ -12,6 +12,7 @@
 #include "raggrad/testing/array.h"
 #include "raggrad/testing/generators.h"
 #include "raggrad/testing/gtest_types.h"
+#include "raggrad/testing/same_bits.h"
 #include "raggrad/testing/settings.h"
 #include "raggrad/testing/status_matchers.h"
 

@@ -38,7 +38,6 @@ using ::raggrad::testing::IsOk;
 using ::raggrad::testing::kCombiners;
 using ::raggrad::testing::kWideRanges;
 using ::raggrad::testing::Reproducible;
-using ::raggrad::testing::SameTensor;
 using ::raggrad::testing::WideValues;
 namespace reference = sparse_segment::reference;
 
@@ -173,13 +172,13 @@ TYPED_TEST(SparseSegmentForwardReproducibleTest, HasTheSameBitsInEveryOrderOfThe
     ForEachSetting([&](const Context& ctx) {
       const auto got = shuffled.Pool(combiner, Reproducible(ctx));
       ASSERT_THAT(got, IsOk());
-      EXPECT_TRUE(SameTensor(got->view(), want->view()));
+      EXPECT_TRUE(HoldsBits(got->view(), want->view()));
       const auto planned = SparseSegment(combiner, shuffled.data, *plan, Reproducible(ctx));
       ASSERT_THAT(planned, IsOk());
-      EXPECT_TRUE(SameTensor(planned->view(), want->view()));
+      EXPECT_TRUE(HoldsBits(planned->view(), want->view()));
     });
     if constexpr (!kIsShortFloat<TypeParam>) {  // the last rounding to 16 bits hides most differences
-      EXPECT_FALSE(SameTensor(shuffled.Pool(combiner, {})->view(), c.Pool(combiner, {})->view()));
+      EXPECT_FALSE(HoldsBits(shuffled.Pool(combiner, {})->view(), c.Pool(combiner, {})->view()));
     }
   }
 }
