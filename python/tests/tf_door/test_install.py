@@ -8,7 +8,7 @@ import pytest
 from raggrad import doctor_doors
 from raggrad.tf import on_demand
 
-from .door import calls, door, operators, run, tf
+from .door import calls, door, operators, run, run_anew, tf
 
 LATE = """
 import json, warnings
@@ -54,8 +54,10 @@ def test_install_after_an_eager_call_names_the_operator() -> None:
 
 
 def test_install_does_not_start_tensorflow() -> None:
-    run("import raggrad.tf, tensorflow as tf; raggrad.tf.install(); tf.config.set_logical_device_configuration("
-        "tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2)")
+    run_anew(
+        "import raggrad.tf, tensorflow as tf; raggrad.tf.install(); tf.config.set_logical_device_configuration("
+        "tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2)"
+    )
 
 
 def test_import_alone_changes_nothing() -> None:
@@ -146,4 +148,5 @@ except ImportError as error:
     ],
 )
 def test_a_tensorflow_that_is_missing_or_too_old_is_one_line(tensorflow: str, reason: str) -> None:
-    assert run(ANOTHER.format(tensorflow=tensorflow)) == f"raggrad.tf needs TensorFlow 2.20 or newer, and {reason}\n"
+    printed = run_anew(ANOTHER.format(tensorflow=tensorflow))
+    assert printed == f"raggrad.tf needs TensorFlow 2.20 or newer, and {reason}\n"
