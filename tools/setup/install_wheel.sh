@@ -7,7 +7,6 @@ cd "$(dirname "$0")/../.."
 
 environment=$1
 wheel=$(echo build/wheels/raggrad-*.whl)
-install=("$environment/bin/python" -m pip install --disable-pip-version-check --quiet)
 # The version stays the same from build to build: pip would keep the old files.
-"${install[@]}" --force-reinstall --no-deps "$wheel"
-"${install[@]}" "$wheel${2:+[$2]}"
+rm -rf "$environment"/lib/python3.*/site-packages/raggrad*
+"$environment/bin/python" -m pip install --disable-pip-version-check --quiet "$wheel${2:+[$2]}"
