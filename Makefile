@@ -148,11 +148,12 @@ beside-jax-oldest: $(VENV_OLD_JAX)/.jax
 $(BESIDE_FRAMEWORKS): beside-%: any-wheel
 	tools/setup/install_wheel.sh build/venv-$* demo,test
 
+# One worker more than processors: TensorFlow refuses memory after 10 s of waiting, and one of them waits so for a minute.
 .PHONY: test-tf
 test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, those of raggrad.tf with two TensorFlows
 	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(ARRAY_TESTS)
-	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
-	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $(JOBS) python/tests/tf_door
+	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF)/bin/python -m pytest -rs -n $$(($(JOBS) + 1)) python/tests/tf_door
+	XDG_CACHE_HOME=$(CURDIR)/build/cache $(VENV_TF_OLDEST)/bin/python -m pytest -rs -n $$(($(JOBS) + 1)) python/tests/tf_door
 
 .PHONY: test-torch
 test-torch: beside-torch  ## the Python tests that need torch, with the newest one, which it installs
