@@ -1,6 +1,6 @@
-"""Trains one of the models and prints, as JSON, a digest of its weights and the seconds of the sparse part of a step.
+"""Trains the models and prints, as JSON, a digest of each one's weights and the seconds of the sparse part of a step.
 
-    train.py lookup|segments stock|raggrad STEPS
+    train.py stock|raggrad STEPS
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import keras
 import tensorflow as tf
 from models import BAGS, LAYERS, ROWS, WIDTH, Batch, Classifier, batches
 
-model_name, kernels, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+kernels, steps = sys.argv[1], int(sys.argv[2])
 if kernels == "raggrad":
     import raggrad.tf
 
     raggrad.tf.install()
 
 
-def train() -> str:
+def train(model_name: str) -> str:
     """The digest of all weights after some steps."""
     keras.utils.set_random_seed(1)
     model = Classifier(LAYERS[model_name]())
@@ -48,7 +48,7 @@ def train() -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
-def seconds_of_sparse_part() -> float:
+def seconds_of_sparse_part(model_name: str) -> float:
     """The smallest time of the operators that pool rows and make the rows' gradient, of 15."""
     batch = batches(1)[0]
     table = tf.random.stateless_uniform([ROWS, WIDTH], [1, 2])
@@ -71,4 +71,4 @@ def seconds_of_sparse_part() -> float:
     return min(times)
 
 
-print(json.dumps({"weights": train(), "seconds": seconds_of_sparse_part()}))
+print(json.dumps({name: {"weights": train(name), "seconds": seconds_of_sparse_part(name)} for name in LAYERS}))

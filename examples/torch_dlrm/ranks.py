@@ -1,8 +1,8 @@
 """The model on several processes, with the bits of one.
 
-    torchrun --nproc_per_node 2 ranks.py result.json '{"steps": 20, "divided": false, ...}'
+    torchrun --nproc_per_node 2 ranks.py results.json '{"steps": 20, ...}'
 
-A process takes its part of every batch. Either each has all tables, and gradients are summed over processes; or the
+A process takes its part of every batch. First each has all tables, and gradients are summed over processes; then the
 rows of the tables are divided among them. raggrad.dist does both reproducibly, so nothing depends on how the batch is
 cut. Torch's sums do. So the dense layers work on blocks of 64 samples, whoever has them, and the gradients of all
 blocks are added up everywhere in the same order.
@@ -110,20 +110,20 @@ def backward_by_blocks(layers: Layers, batch: Batch, pooled: list[Tensor], sampl
     return gather(torch.stack(losses))
 
 
-def train(options: dict[str, Any], rank: int, ranks: int) -> Result:
+def train(options: dict[str, Any], divided: bool, rank: int, ranks: int) -> Result:
     torch.set_num_threads(1)  # products of matrices have other bits with other numbers of threads
     torch.manual_seed(options["seed"])
     rows, samples = [min(count, options["rows"]) for count in CATEGORIES], options["batch"]
     model = DLRM(raggrad_bags(rows, options["dim"]), rows, options["dim"])
     optimizers = [torch.optim.Adam(model.layers.parameters(), lr=LEARNING_RATE)]
-    if options["divided"]:
+    if divided:
         model.bags = DividedBags(model.bags, rows, options["dim"])
     else:
         optimizers.append(rt.optim.SparseAdam(model.bags.parameters(), lr=LEARNING_RATE))
         if ranks > 1:
             rd.register(model.bags, accumulation="reproducible")
     losses, times = [], []
-    name = f"  {name_of(options, ranks)}"
+    name = f"  {name_of(ranks, divided)}"
     redraw_seconds = 0.1 if sys.stderr.isatty() else 30
     for step in tqdm(range(options["steps"]), name, unit="step", mininterval=redraw_seconds, disable=rank > 0):
         batch = my_part(make_batch(step, samples, rows, options["seed"]), rank, ranks)
@@ -141,27 +141,26 @@ def train(options: dict[str, Any], rank: int, ranks: int) -> Result:
     return Result(losses, digest, median(times))
 
 
-def name_of(options: dict[str, Any], ranks: int) -> str:
-    return "1 process" if ranks == 1 else f"{ranks} processes, {'divided' if options['divided'] else 'whole'} tables"
+def name_of(ranks: int, divided: bool) -> str:
+    return "1 process" if ranks == 1 else f"{ranks} processes, {'divided' if divided else 'whole'} tables"
 
 
-def run_several(options: dict[str, Any], ranks: int) -> Result:
-    """Trains in `ranks` new processes."""
+def run_several(options: dict[str, Any], ranks: int) -> list[Result]:
+    """Trains in `ranks` new processes, with whole tables and with divided ones."""
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
+        results = Path(folder) / "results.json"
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run([*launch, __file__, str(result), json.dumps(options)], env=environment, check=True)
-        return Result(*json.loads(result.read_text()))
+        subprocess.run([*launch, __file__, str(results), json.dumps(options)], env=environment, check=True)
+        return [Result(*result) for result in json.loads(results.read_text())]
 
 
 def compare(options: argparse.Namespace) -> None:
     """Trains in one process, then twice in several. Ends the program with an error if a bit differs."""
     chosen = {name: getattr(options, name) for name in ("steps", "batch", "rows", "dim", "seed")}
-    results = {}
-    for ranks, divided in ((1, False), (options.ranks, False), (options.ranks, True)):
-        run = {**chosen, "divided": divided}
-        results[name_of(run, ranks)] = train(run, 0, 1) if ranks == 1 else run_several(run, ranks)
+    results = {name_of(1, False): train(chosen, False, 0, 1)}
+    for divided, result in zip((False, True), run_several(chosen, options.ranks), strict=True):
+        results[name_of(options.ranks, divided)] = result
     for name, result in results.items():
         print(f"  {name:27} loss {result.losses[0]!r} -> {result.losses[-1]!r}, {result.milliseconds:.1f} ms a step")
     one, *several = results.values()
@@ -173,9 +172,10 @@ def compare(options: argparse.Namespace) -> None:
 def main() -> None:
     path, options = sys.argv[1:]
     dist.init_process_group("gloo")
-    result = train(json.loads(options), dist.get_rank(), dist.get_world_size())
-    if dist.get_rank() == 0:
-        Path(path).write_text(json.dumps(result))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    results = [train(json.loads(options), divided, rank, ranks) for divided in (False, True)]
+    if rank == 0:
+        Path(path).write_text(json.dumps(results))
     dist.destroy_process_group()
 
 
