@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .timing import SAMPLE_SECONDS
+from . import timing
 from .workload import Workload
 
 Json = dict[str, Any]
@@ -79,7 +79,7 @@ class Process:
             raise
 
     def load(self, workload: Workload, divisor: int = 1) -> Loaded:
-        answer = self._ask(do="load", workload=workload.name, divisor=divisor)
+        answer = self._ask(do="load", workload=workload.name, divisor=divisor, sample_seconds=timing.SAMPLE_SECONDS)
         ways = answer["ways"]
         # The worker numbers all ways, also those that failed.
         self._numbers = [number for number, way in enumerate(ways) if "error" not in way]
@@ -175,7 +175,7 @@ class CppBenchmarks:
 
     def sample(self, way: int) -> Sample:
         chosen = f"--benchmark_filter=^{self._workload}(/|$)"
-        arguments = ("--benchmark_format=json", f"--benchmark_min_time={SAMPLE_SECONDS}")
+        arguments = ("--benchmark_format=json", f"--benchmark_min_time={timing.SAMPLE_SECONDS}")
         report = json.loads(self._run(self._programs[self._workload], chosen, *arguments))["benchmarks"][0]
         if report.get("error_occurred"):
             raise Failed(report["error_message"])

@@ -35,8 +35,9 @@ class Server:
     def copy(self) -> Json:
         return timing.copy_bandwidth(self._threads)
 
-    def load(self, workload: str, divisor: int) -> Json:
+    def load(self, workload: str, divisor: int, sample_seconds: float) -> Json:
         """Prepares and warms up all ways to do a workload. Reports an error for each way that fails."""
+        timing.SAMPLE_SECONDS = sample_seconds
         self._loaded = []  # frees the memory first
         self._workload = BY_NAME[workload]
         answer: Json = {"ways": [], "digest": None, "traffic": None}

@@ -108,6 +108,7 @@ def test_the_gate_judges_by_the_median_of_paired_ratios() -> None:
 
 def test_the_gate_compares_two_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "_DOUBT", 0.0)  # so that all passes run
+    monkeypatch.setattr(timing, "SAMPLE_SECONDS", 1e-3)
     chosen = [BY_NAME["segment-D-f32"], BY_NAME["tiny-SparseSliceGrad"]]
     results = gate.compare(chosen, participants.HERE, participants.HERE, threads=1, rounds=2, divisor=8)
     assert [len(result.before) for result in results] == [2 * 2 * gate._PASSES] * 2
