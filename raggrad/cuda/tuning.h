@@ -141,9 +141,9 @@ inline constexpr Tuning kHopper = {
     // 48 registers a thread. With 64 and 4 blocks reproducible sums of bfloat16 took 2 to 4 us longer on segment-A;
     // with 40 and 6 others took as long.
     .sum_blocks_per_multiprocessor = 5,
-    // With 5, reproducible sums took longer, 0.412 ms instead of 0.364 in double on segment-A-zipf, 0.355 instead of
-    // 0.342 in float on segment-B, and Adam's update from a gradient 0.185 instead of 0.167: not all of their 60 to 64
-    // registers were left, and memory took their place.
+    // With 5, reproducible sums of double took longer, 0.412 ms instead of 0.364 on segment-A-zipf, and Adam's update
+    // from a gradient 0.185 instead of 0.167: not all of their 60 to 64 registers were left, and memory took their
+    // place. Those of float are left since rows that extend over groups are copied to shared memory by one thread.
     .sum_heavy_blocks_per_multiprocessor = 4,
     .pad_blocks_per_multiprocessor = 8,  // all threads that fit
     // Sums that need not wait for num_unique save 10 us: 0.060 to 0.050 ms on segment-D. The output keeps memory for

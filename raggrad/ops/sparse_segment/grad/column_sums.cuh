@@ -19,6 +19,7 @@ struct RoundedSums {
   Part of[kParts][kColumns] = {};
 
   // Adds x * factor, with a rounded product.
+  template <bool kOnGrid = false>
   __device__ void Add(const Columns<T, kColumns>& x, SumType<T> factor, const Grid&) {
     for (int c = 0; c < kColumns; ++c) {
       of[0][c] = cuda::Add(of[0][c], cuda::Multiply(cuda::Widen(x.values[c]), factor));
@@ -39,10 +40,15 @@ struct ExactSums {
 
   Part of[kParts][kColumns] = {};
 
+  // kOnGrid: the contribution lies on the first grid, so that rounding would change nothing.
+  template <bool kOnGrid = false>
   __device__ void Add(const Columns<T, kColumns>& x, SumType<T> factor, const Grid& grid) {
     for (int c = 0; c < kColumns; ++c) {
       const SumType<T> term = cuda::Multiply(cuda::Widen(x.values[c]), factor);
-      if constexpr (kParts == 1) {
+      if constexpr (kOnGrid) {
+        static_assert(kParts == 1);
+        of[0][c] += cuda::ToDouble(term);
+      } else if constexpr (kParts == 1) {
         of[0][c] += (cuda::ToDouble(term) + grid.magic) - grid.magic;
       } else {
         const double scaled = term * grid.scale;

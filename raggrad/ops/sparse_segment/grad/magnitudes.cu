@@ -27,6 +27,10 @@ __global__ void __launch_bounds__(kThreads)
   const auto lane = static_cast<int>(threadIdx.x) % lanes;
   const T* const row = job.grad + first * job.width;
   A largest[kRowsAtOnce] = {};
+  [[maybe_unused]] A smallest[kRowsAtOnce];  // that is not 0
+  if constexpr (SegmentRow<A>::kHasSmallest) {
+    for (A& magnitude : smallest) magnitude = __builtin_inff();
+  }
   for (int64_t c = lane * kColumns; c < job.width; c += lanes * kColumns) {
     Columns<T, kColumns> x[kRowsAtOnce];
 #pragma unroll
@@ -36,7 +40,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
       if (first + r >= num_segments) continue;
-      for (int k = 0; k < kColumns; ++k) largest[r] = fmax(largest[r], fabs(cuda::Widen(x[r].values[k])));  // no NaN
+      for (int k = 0; k < kColumns; ++k) {
+        const A value = cuda::Widen(x[r].values[k]);
+        largest[r] = fmax(largest[r], fabs(value));  // no NaN
+        if constexpr (SegmentRow<A>::kHasSmallest) smallest[r] = SmallerNonzero(smallest[r], value);
+      }
     }
   }
 #pragma unroll
@@ -53,11 +61,17 @@ __global__ void __launch_bounds__(kThreads)
   if (job.spanning != nullptr && thread < GroupsOf(job.n)) job.spanning[thread] = {};
 #pragma unroll
   for (int r = 0; r < kRowsAtOnce; ++r) {
-    const A found = LargestOfLanes(largest[r], lanes);
+    const A most = LargestOfLanes(largest[r], lanes);
+    [[maybe_unused]] A least;
+    if constexpr (SegmentRow<A>::kHasSmallest) least = SmallestOfLanes(smallest[r], lanes);
     if (lane != 0 || first + r >= num_segments) continue;
-    // Factors are at most 1, so that no product overflows.
-    const A factor = job.factors != nullptr ? A{1} : job.SegmentFactor(static_cast<uint32_t>(first + r));
-    job.segment_rows[first + r] = {factor, cuda::Multiply(found, factor)};
+    SegmentRow<A> described = {1, most};
+    if (job.factors == nullptr) {
+      const A factor = job.SegmentFactor(static_cast<uint32_t>(first + r));  // at most 1, so that no product overflows
+      described = {factor, cuda::Multiply(most, factor)};
+      if constexpr (SegmentRow<A>::kHasSmallest) described.PackSmallest(cuda::Multiply(least, factor));
+    }
+    job.segment_rows[first + r] = described;
   }
 }
 
@@ -106,7 +120,9 @@ __global__ void __launch_bounds__(kSpanningThreads) SpanningKernel(const SumJob<
     const int64_t i = begin + threadIdx.x + k * kSpanningThreads;
     const bool taken = i < end && ((began_before && contributions[k].row == first_row) ||
                                    (goes_on && contributions[k].row == last_row));
-    if (taken) largest[k] = job.Described(i, contributions[k].segment).largest;
+    if (!taken) continue;
+    const uint32_t segment = contributions[k].segment;
+    largest[k] = job.Described(i, segment, job.segment_rows[segment]).largest;
   }
   const int64_t owner = began_before ? GroupOfBegin(sorted, group, first_row) : group;
   if (threadIdx.x == 0) job.began_in[group] = static_cast<uint32_t>(owner);

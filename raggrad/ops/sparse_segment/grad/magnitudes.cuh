@@ -67,13 +67,31 @@ __device__ A SmallestOfLanes(A magnitude, int lanes) {
 // A row of the gradient. Both are looked up together.
 template <class A>
 struct alignas(2 * sizeof(A)) SegmentRow {
+  static constexpr bool kHasSmallest = false;
+
   A factor;   // of its contributions, unless these have their own
   A largest;  // finite magnitude of its values, times the factor
 };
 
-// A row that begins in a group and extends into the next.
+// float also has the smallest magnitude that is not 0, if its contributions have no factors of their own. Grids depend
+// on exponents alone, so the last 8 bits of the largest magnitude have room for the exponent of the smallest.
+template <>
+struct alignas(2 * sizeof(float)) SegmentRow<float> {
+  static constexpr bool kHasSmallest = true;
+
+  float factor;
+  float largest;
+
+  __device__ void PackSmallest(float smallest) {
+    largest = __uint_as_float((BitsOfMagnitude(largest) & ~0xffU) | BitsOfMagnitude(smallest) >> 23);
+  }
+  // As the bits of a float have it.
+  __device__ int SmallestExponent() const { return static_cast<int>(BitsOfMagnitude(largest) & 0xffU); }
+};
+
+// A row that begins in a group and extends into the next. Aligned, so that it is copied at once.
 template <class A>
-struct SpanningRow {
+struct alignas(2 * sizeof(A)) SpanningRow {
   A largest;       // finite magnitude of its contributions
   uint32_t count;  // of its contributions
 };

@@ -40,10 +40,13 @@ struct SumJob {
   uint32_t* began_in;                    // [groups]
   RowSink<T> sink;
 
-  // The factor of contributions of that segment, if they have none of their own. Computed in double and rounded once.
+  // The factor of contributions of that segment, if they have none of their own.
   __device__ SumType<T> SegmentFactor(uint32_t segment) const {
+    return FactorOfCount(counts != nullptr ? counts[segment] : 0);
+  }
+  // The same for a segment of `count` ids, which is not read if nothing is scaled. Computed in double and rounded once.
+  __device__ SumType<T> FactorOfCount(uint32_t count) const {
     if (counts == nullptr) return 1;
-    const uint32_t count = counts[segment];
     if constexpr (std::is_same_v<SumType<T>, float>) {
       // In float the same bits, and several times as fast: 1 / count is never so close to the middle of two floats
       // that double could not tell.
@@ -56,9 +59,8 @@ struct SumJob {
   __device__ SumType<T> Factor(int64_t i, uint32_t segment) const {
     return factors != nullptr ? factors[i] : SegmentFactor(segment);
   }
-  // The same and, for kReproducible, the largest finite magnitude of the contribution.
-  __device__ SegmentRow<SumType<T>> Described(int64_t i, uint32_t segment) const {
-    SegmentRow<SumType<T>> row = segment_rows[segment];
+  // The same and, for kReproducible, magnitudes of the contribution. row: segment_rows[segment].
+  __device__ SegmentRow<SumType<T>> Described(int64_t i, uint32_t segment, SegmentRow<SumType<T>> row) const {
     if (factors != nullptr) {
       row.factor = factors[i];
       row.largest = LargestProduct(grad + segment * width, width, row.largest, row.factor);

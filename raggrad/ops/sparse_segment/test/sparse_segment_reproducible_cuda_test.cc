@@ -185,7 +185,7 @@ TYPED_TEST(ReproducibleCuda, Forwards) {
   }
 }
 
-// Numbers that lie on the grid already are not rounded to it: in gradients on the CPU, in forwards on both.
+// Numbers that lie on the grid already are not rounded to it.
 TYPED_TEST(ReproducibleCuda, NumbersAtTheEdgeOfTheGrid) {
   for (const int64_t rows : {1, 2, 3, 40, 600}) {
     for (const int64_t width : {2, 68}) {
