@@ -148,7 +148,7 @@ beside-jax-oldest: $(VENV_OLD_JAX)/.jax
 $(BESIDE_FRAMEWORKS): beside-%: any-wheel
 	tools/setup/install_wheel.sh build/venv-$* demo,test
 
-# One worker more than processors: TensorFlow refuses memory after 10 s of waiting, and one of them waits so for a minute.
+# One worker more than processors: TensorFlow waits 10 s before it refuses memory, and tests of that wait for a minute.
 .PHONY: test-tf
 test-tf: beside-tf beside-tf-oldest  ## the Python tests that need TensorFlow, those of raggrad.tf with two TensorFlows
 	$(VENV_TF)/bin/python -m pytest -rs -n $(JOBS) -k tensorflow $(ARRAY_TESTS)
